@@ -1,0 +1,61 @@
+# glyd_library(NAME SRCS ... DEPS ...), glyd_program(...), glyd_test(...): a target with the project's flags.
+
+find_program(GLYD_CCACHE ccache)
+if(GLYD_CCACHE)
+  # ccache sees a precompiled header by its content only with these.
+  set(GLYD_CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${GLYD_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${GLYD_CCACHE_LAUNCHER})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${GLYD_CCACHE_LAUNCHER})
+endif()
+
+add_library(glyd_flags INTERFACE)
+target_include_directories(glyd_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(glyd_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(glyd_flags INTERFACE -fpch-preprocess)
+else()
+  target_compile_options(glyd_flags INTERFACE -Wthread-safety)
+endif()
+if(GLYD_SANITIZE)
+  add_compile_options(-fsanitize=${GLYD_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${GLYD_SANITIZE})
+  if(GLYD_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+function(glyd_library name)
+  cmake_parse_arguments(A "" "" "SRCS;DEPS" ${ARGN})
+  add_library(${name} STATIC ${A_SRCS})
+  target_link_libraries(${name} PUBLIC glyd_flags ${A_DEPS})
+endfunction()
+
+function(glyd_program name)
+  cmake_parse_arguments(A "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${A_SRCS})
+  target_link_libraries(${name} PRIVATE glyd_flags ${A_DEPS})
+endfunction()
+
+# glyd_test(NAME SRCS ... DEPS ... [PROGRAMS target ...] [LABEL quick|slow]): each TEST is a ctest entry.
+# Tests find data and programs by the environment: GLYD_SOURCE_DIR, GLYD_BIN_DIR.
+function(glyd_test name)
+  if(NOT GLYD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(A "" "LABEL;TIMEOUT" "SRCS;DEPS;PROGRAMS" ${ARGN})
+  if(NOT A_LABEL)
+    set(A_LABEL quick)
+  endif()
+  if(NOT A_TIMEOUT)
+    set(A_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${A_SRCS})
+  target_link_libraries(${name} PRIVATE glyd_flags ${A_DEPS} GTest::gmock GTest::gtest_main)
+  if(A_PROGRAMS)
+    add_dependencies(${name} ${A_PROGRAMS})
+  endif()
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT}
+    ENVIRONMENT "GLYD_SOURCE_DIR=${PROJECT_SOURCE_DIR};GLYD_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+endfunction()
