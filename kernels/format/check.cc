@@ -1,0 +1,131 @@
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/status_macros.h"
+#include "kernels/format/pack.h"
+
+namespace glyd {
+namespace {
+
+constexpr uint32_t kExceptionBits = 0x00FF03FF;  // a place, and the byte that is XORed in
+constexpr uint64_t kBlocksLimit = uint64_t{1} << 31;
+
+template <typename... Args>
+absl::Status Bad(const Args&... args) {
+  return absl::DataLossError(absl::StrCat(args...));
+}
+
+absl::Status CheckCodes(const PackMeta& meta) {
+  if (meta.layout == Layout::kMma12) {
+    if (meta.hb > kMaxBase) return Bad("hb is ", meta.hb, ", ", kMaxBase, " at most");
+    return absl::OkStatus();
+  }
+  for (size_t k = 0; k < meta.tiers.size(); ++k)
+    if (meta.tiers[k] >> 24 != 0xFF)
+      return Bad("tiers: word ", k, " has ", meta.tiers[k] >> 24,
+                 " in its last byte, 255 expected");
+  return absl::OkStatus();
+}
+
+// The sizes that follow from the shape, and bases that start at `first` and never fall.
+absl::Status CheckSizes(const PackView& p, absl::string_view base_name, int32_t first) {
+  if (const uint64_t want = DataBytes(p.meta); p.data_bytes != want)
+    return Bad("glyd_data has ", p.data_bytes, " bytes, shape [", p.meta.rows, ", ", p.meta.cols,
+               "] takes ", want);
+  const uint64_t steps = StepCount(p.meta);
+  if (p.base_count != steps + 1)
+    return Bad(base_name, " has ", p.base_count, " elements, ", steps, " steps take ", steps + 1);
+  if (p.base[0] != first) return Bad(base_name, " starts at ", p.base[0], ", ", first, " expected");
+  for (uint64_t s = 0; s < steps; ++s)
+    if (p.base[s + 1] < p.base[s])
+      return Bad(base_name, " falls at step ", s, " from ", p.base[s], " to ", p.base[s + 1]);
+  return absl::OkStatus();
+}
+
+// Digits of value 3 among the first `digits`, four a byte.
+uint64_t CountEscapes(const uint8_t* bytes, uint64_t digits) {
+  constexpr uint64_t kOnes = 0x5555555555555555;
+  uint64_t n = 0;
+  for (; digits >= 32; digits -= 32, bytes += 8) {
+    const uint64_t v = LoadLe64(bytes);
+    n += std::popcount(v & v >> 1 & kOnes);
+  }
+  for (uint64_t k = 0; k < digits; ++k) n += (bytes[k >> 2] >> 2 * (k & 3) & 3) == 3;
+  return n;
+}
+
+// The same, of the 32-bit groups of 16 digits that lie back from `end`.
+uint64_t CountEscapesBack(const uint8_t* end, uint64_t digits) {
+  uint64_t n = 0;
+  for (; digits >= 16; digits -= 16) {
+    end -= 4;
+    const uint32_t v = LoadLe32(end);
+    n += std::popcount(v & v >> 1 & 0x55555555u);
+  }
+  if (digits == 0) return n;
+  const uint32_t v = LoadLe32(end - 4) & ((1u << 2 * digits) - 1);
+  return n + std::popcount(v & v >> 1 & 0x55555555u);
+}
+
+absl::Status CheckMma(const PackView& p) {
+  GLYD_RETURN_IF_ERROR(CheckSizes(p, "glyd_block_base", kMmaHeadBytes));
+  const uint64_t steps = StepCount(p.meta);
+  if (p.side_bytes >= kBlocksLimit)
+    return Bad("glyd_blocks has ", p.side_bytes, " bytes, ", kBlocksLimit - 1, " at most");
+  const uint64_t end = static_cast<uint64_t>(p.base[steps]);
+  if (p.side_bytes != end + kMmaTailBytes)
+    return Bad("glyd_blocks has ", p.side_bytes, " bytes, glyd_block_base ends at ", end, " and ",
+               kMmaTailBytes, " follow");
+  for (uint64_t s = 0; s < steps; ++s) {
+    const uint64_t size = static_cast<uint64_t>(p.base[s + 1] - p.base[s]);
+    const uint8_t* block = p.side + p.base[s];
+    const uint64_t t1 = CountEscapes(p.data + s * kMmaStepBytes, kStepWeights);
+    const uint64_t d2_bytes = 4 * ((t1 + 15) / 16);
+    if (d2_bytes > size)
+      return Bad("glyd_blocks: the block of step ", s, " has ", size, " bytes, the digits of its ",
+                 t1, " first escapes take ", d2_bytes);
+    const uint64_t t2 = CountEscapesBack(block + size, t1);
+    const uint64_t d3_bytes = (t2 + 3) / 4;
+    if (d2_bytes + d3_bytes > size)
+      return Bad("glyd_blocks: the block of step ", s, " has ", size, " bytes, the digits of its ",
+                 t1, " first and ", t2, " second escapes take ", d2_bytes + d3_bytes);
+    const uint64_t t3 = CountEscapes(block, t2);
+    if (d2_bytes + d3_bytes + t3 != size)
+      return Bad("glyd_blocks: the block of step ", s, " has ", size, " bytes, its ", t1, ", ", t2,
+                 " and ", t3, " escapes take ", d2_bytes + d3_bytes + t3);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMma12(const PackView& p) {
+  GLYD_RETURN_IF_ERROR(CheckSizes(p, "glyd_exc_base", 0));
+  const uint64_t steps = StepCount(p.meta);
+  const uint64_t exceptions = static_cast<uint64_t>(p.base[steps]);
+  if (p.side_bytes % 16 != 0)
+    return Bad("glyd_exc has ", p.side_bytes, " bytes, which are no multiple of 4 elements of 4");
+  if (p.side_bytes / 4 < exceptions)
+    return Bad("glyd_exc has ", p.side_bytes / 4, " elements, glyd_exc_base ends at ", exceptions);
+  for (uint64_t k = 0; k < exceptions; ++k) {
+    const uint32_t e = LoadLe32(p.side + 4 * k);
+    if ((e & ~kExceptionBits) == 0) continue;
+    if ((e & 0xFFFF) >= kStepWeights)
+      return Bad("glyd_exc: element ", k, " has place ", e & 0xFFFF, ", ", kStepWeights - 1,
+                 " at most");
+    return Bad("glyd_exc: element ", k, " is ", e, ", which has bits past the ", kExceptionBits,
+               " of an exception");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckPack(const PackView& pack) {
+  if (pack.meta.layout != Layout::kMma && pack.meta.layout != Layout::kMma12)
+    return Bad("layout ", static_cast<int>(pack.meta.layout), " is not known");
+  if (absl::Status s = CheckShape(pack.meta.rows, pack.meta.cols); !s.ok()) return Bad(s.message());
+  GLYD_RETURN_IF_ERROR(CheckCodes(pack.meta));
+  return pack.meta.layout == Layout::kMma ? CheckMma(pack) : CheckMma12(pack);
+}
+
+}  // namespace glyd
