@@ -116,6 +116,11 @@ void DecodeRows(const PackView& pack, uint64_t row0, uint64_t rows, uint16_t* ou
   reference::DecodeRows(pack, row0, rows, out);
 }
 
+void DecodeSteps(const PackView& pack, uint64_t step, uint64_t count, uint16_t* out,
+                 uint64_t stride) {
+  reference::DecodeSteps(pack, step, count, out, stride);
+}
+
 namespace internal {
 
 absl::Status CheckBlocksBytes(const PackMeta& meta, uint64_t bytes) {

@@ -87,12 +87,20 @@ absl::Status CheckPack(const PackView& pack);
 // within W. The pack has passed CheckPack: with any other the result is undefined. Thread-safe.
 void DecodeRows(const PackView& pack, uint64_t row0, uint64_t rows, uint16_t* out);
 
+// Steps [step, step + count), which lie in one row block: 64 rows of 16 * count columns, row r of
+// them at out + r * stride. For work that goes through a matrix in pieces small enough for a cache.
+// As DecodeRows else.
+void DecodeSteps(const PackView& pack, uint64_t step, uint64_t count, uint16_t* out,
+                 uint64_t stride);
+
 // The plain implementations, in the order of the format document, that all faster ones are tested
 // against.
 namespace reference {
 void AddToHistogram(const uint16_t* weights, uint64_t n, uint64_t counts[256]);
 absl::StatusOr<EncodedPack> Encode(const PackMeta& meta, const uint16_t* weights);
 void DecodeRows(const PackView& pack, uint64_t row0, uint64_t rows, uint16_t* out);
+void DecodeSteps(const PackView& pack, uint64_t step, uint64_t count, uint16_t* out,
+                 uint64_t stride);
 }  // namespace reference
 
 }  // namespace glyd

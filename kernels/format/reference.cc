@@ -193,14 +193,12 @@ absl::StatusOr<EncodedPack> Encode(const PackMeta& meta, const uint16_t* weights
   return pack;
 }
 
-void DecodeRows(const PackView& pack, uint64_t row0, uint64_t rows, uint16_t* out) {
-  const uint64_t cols = pack.meta.cols;
-  const uint64_t step0 = row0 / kStepRows * (cols / kStepCols);
+void DecodeSteps(const PackView& pack, uint64_t step, uint64_t count, uint16_t* out,
+                 uint64_t stride) {
   const MmaCodec mma(pack.meta);
   const Mma12Codec mma12(pack.meta);
   uint16_t w[kStepWeights];
-  for (uint64_t n = 0; n < rows / kStepRows * (cols / kStepCols); ++n) {
-    const uint64_t s = step0 + n;
+  for (uint64_t s = step; s < step + count; ++s, out += kStepCols) {
     const int32_t start = pack.base[s], end = pack.base[s + 1];
     if (pack.meta.layout == Layout::kMma) {
       mma.DecodeStep(pack.data + s * kMmaStepBytes, pack.side + start, end - start, w);
@@ -208,9 +206,15 @@ void DecodeRows(const PackView& pack, uint64_t row0, uint64_t rows, uint16_t* ou
       const uint32_t* exc = reinterpret_cast<const uint32_t*>(pack.side);
       mma12.DecodeStep(pack.data + s * kMma12StepBytes, exc + start, end - start, w);
     }
-    uint16_t* top_left = out + TopLeft(n, cols);
-    for (int q = 0; q < kStepWeights; ++q) top_left[StepRow(q) * cols + StepCol(q)] = w[q];
+    for (int q = 0; q < kStepWeights; ++q) out[StepRow(q) * stride + StepCol(q)] = w[q];
   }
+}
+
+void DecodeRows(const PackView& pack, uint64_t row0, uint64_t rows, uint16_t* out) {
+  const uint64_t cols = pack.meta.cols, steps = cols / kStepCols;
+  for (uint64_t rb = 0; rb < rows / kStepRows; ++rb)
+    reference::DecodeSteps(pack, (row0 / kStepRows + rb) * steps, steps,
+                           out + rb * kStepRows * cols, cols);
 }
 
 }  // namespace glyd::reference
