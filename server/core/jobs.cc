@@ -1,0 +1,324 @@
+#include "server/core/jobs.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/bytes.h"
+#include "base/reason.h"
+#include "base/status_macros.h"
+#include "server/core/log.h"
+
+namespace glyd {
+namespace {
+
+using glyd::v1::Job;
+using glyd::v1::JobSpec;
+using worker::v1::FromWorker;
+using worker::v1::ToWorker;
+
+google::protobuf::Timestamp Now() {
+  google::protobuf::Timestamp out;
+  const int64_t ns = absl::GetCurrentTimeNanos();
+  out.set_seconds(ns / 1000000000);
+  out.set_nanos(static_cast<int32_t>(ns % 1000000000));
+  return out;
+}
+
+bool Ended(const Job& job) {
+  return job.state() == glyd::v1::JOB_STATE_SUCCEEDED || job.state() == glyd::v1::JOB_STATE_FAILED ||
+         job.state() == glyd::v1::JOB_STATE_CANCELLED;
+}
+
+absl::Status BadSpec(absl::string_view text) { return WithReason(absl::InvalidArgumentError(text), "BAD_JOB"); }
+
+}  // namespace
+
+Jobs::Jobs(Options options, Models* models, const Roots* roots, uint64_t generation)
+    : options_(std::move(options)), models_(models), roots_(roots), generation_(generation) {}
+
+Jobs::~Jobs() { Stop(); }
+
+absl::Status Jobs::Check(const JobSpec& spec, Entry* e) const {
+  switch (spec.kind_case()) {
+    case JobSpec::kPack: {
+      const glyd::v1::PackSpec& p = spec.pack();
+      if (!p.layout().empty() && p.layout() != "mma" && p.layout() != "mma12")
+        return BadSpec(absl::StrCat("layout \"", Printable(p.layout()), "\": want mma or mma12"));
+      if (p.threads() > 1024) return BadSpec(absl::StrCat(p.threads(), " threads, at most 1024"));
+      GLYD_ASSIGN_OR_RETURN(e->source, roots_->Resolve(p.source(), false));
+      GLYD_ASSIGN_OR_RETURN(e->output, roots_->Resolve(p.output(), true));
+      if (e->output.relative == ".") return BadSpec(absl::StrCat("output ", p.output(), " is a root itself"));
+      return absl::OkStatus();
+    }
+    case JobSpec::kVerify: {
+      GLYD_ASSIGN_OR_RETURN(e->source, roots_->Resolve(spec.verify().path(), false));
+      return absl::OkStatus();
+    }
+    case JobSpec::kLoad:
+      return roots_->Resolve(spec.load().path(), false).status();
+    default:
+      return BadSpec("a job is a pack, a verify or a load");
+  }
+}
+
+absl::StatusOr<Job> Jobs::Submit(const glyd::v1::SubmitJobRequest& r, uint32_t uid) {
+  if (r.request_id().size() > 128)
+    return BadSpec(absl::StrCat("a request id of ", r.request_id().size(), " bytes, at most 128"));
+  auto e = std::make_shared<Entry>();
+  Job out;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto same = by_request_.find(r.request_id());
+    if (!r.request_id().empty() && same != by_request_.end()) return jobs_[same->second]->job;
+    if (stopping_) return WithReason(absl::UnavailableError("the daemon is stopping"), "STOPPING");
+    GLYD_RETURN_IF_ERROR(Check(r.spec(), e.get()));
+    if (queued_.size() >= options_.queue)
+      return WithReason(absl::ResourceExhaustedError(absl::StrCat(queued_.size(), " jobs wait, at most ",
+                                                                  options_.queue, " may: try again later")),
+                        "QUEUE_FULL");
+    const uint64_t number = next_++;
+    Job& j = e->job;
+    j.set_id(absl::StrFormat("%04x-%d", generation_ & 0xFFFF, number));
+    j.set_request_id(r.request_id().empty() ? absl::StrCat("job-", j.id()) : r.request_id());
+    *j.mutable_spec() = r.spec();
+    j.set_state(glyd::v1::JOB_STATE_QUEUED);
+    j.set_uid(uid);
+    *j.mutable_created_at() = Now();
+    jobs_[number] = e;
+    by_request_[j.request_id()] = number;
+    queued_.push_back(e);
+    Changed(e);
+    // Old ones are forgotten, the oldest ended first.
+    for (auto it = jobs_.begin(); jobs_.size() > options_.remembered + options_.queue && it != jobs_.end();) {
+      if (Ended(it->second->job)) {
+        by_request_.erase(it->second->job.request_id());
+        it = jobs_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    out = j;
+  }
+  runner_.Post([this] { StartSome(); });
+  return out;
+}
+
+void Jobs::StartSome() {
+  for (;;) {
+    EntryPtr e;
+    {
+      absl::MutexLock lock(&mu_);
+      if (stopping_ || queued_.empty() || running_ >= options_.at_once) return;
+      e = queued_.front();
+      queued_.pop_front();
+      ++running_;
+      e->job.set_state(glyd::v1::JOB_STATE_RUNNING);
+      *e->job.mutable_started_at() = Now();
+      e->phase_started = absl::Now();
+      Changed(e);
+    }
+    Log(LogLevel::kInfo, "job started", {{"id", e->job.id()}});
+    e->job.spec().has_load() ? RunLoad(e) : Run(e);
+  }
+}
+
+void Jobs::Run(const EntryPtr& e) {
+  auto child = Child::Spawn(options_.worker, {"job"}, [](const std::string&) {});
+  if (!child.ok()) {
+    absl::MutexLock lock(&mu_);
+    return End(*e, glyd::v1::JOB_STATE_FAILED, child.status(), "");
+  }
+  ToWorker m;
+  worker::v1::RunJob& run = *m.mutable_run_job();
+  *run.mutable_spec() = e->job.spec();
+  run.set_source_root(e->source.root);
+  run.set_source_relative(e->source.relative);
+  run.set_output_root(e->output.root);
+  run.set_output_relative(e->output.relative);
+  run.set_threads(options_.threads);
+  std::vector<SharedFd> fds = {e->source.fd};
+  if (e->output.fd != nullptr) fds.push_back(e->output.fd);
+  std::shared_ptr<Child> shared = *std::move(child);
+  absl::MutexLock lock(&mu_);
+  e->child = shared;
+  e->call = shared->Call(std::move(m), std::move(fds), [this, e](const FromWorker& answer, std::vector<UniqueFd>) {
+    OnWorker(e, answer);
+  });
+}
+
+void Jobs::OnWorker(const EntryPtr& e, const FromWorker& m) {
+  absl::MutexLock lock(&mu_);
+  Job& j = e->job;
+  if (Ended(j)) return;
+  if (m.has_progress()) {
+    glyd::v1::JobProgress& p = *j.mutable_progress();
+    if (p.phase() != m.progress().phase()) e->phase_started = absl::Now();
+    p.set_phase(m.progress().phase());
+    p.set_item(m.progress().item());
+    p.set_bytes_done(m.progress().bytes_done());
+    p.set_bytes_total(m.progress().bytes_total());
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - e->phase_started);
+    p.set_bytes_per_second(seconds > 0 ? static_cast<double>(p.bytes_done()) / seconds : 0);
+    for (const std::string& note : m.progress().notes())
+      if (j.notes_size() < 1000) j.add_notes(note);
+    Changed(e);
+  } else if (m.has_done()) {
+    End(*e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(), m.done().result_json());
+  } else if (m.has_error()) {
+    const absl::Status why(static_cast<absl::StatusCode>(m.error().code()), m.error().message());
+    End(*e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
+        WithReason(why, m.error().reason()), "");
+  }
+}
+
+void Jobs::RunLoad(const EntryPtr& e) {
+  const glyd::v1::LoadSpec& spec = e->job.spec().load();
+  glyd::v1::LoadRequest r;
+  r.set_name(spec.name());
+  r.set_path(spec.path());
+  r.set_device(spec.device());
+  r.set_pin(spec.pin());
+  r.set_verify(spec.verify());
+  const auto started = models_->Load(r, [this, e](const glyd::v1::Model& m) {
+    absl::MutexLock lock(&mu_);
+    if (m.state() == glyd::v1::MODEL_STATE_READY)
+      End(*e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(),
+          nlohmann::json{{"name", m.name()}, {"allocation_bytes", m.allocation_bytes()}, {"packs", m.packs()}}.dump());
+    else
+      End(*e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
+          WithReason(absl::FailedPreconditionError(m.error()), "LOAD_FAILED"), "");
+  });
+  absl::MutexLock lock(&mu_);
+  if (!started.ok()) End(*e, glyd::v1::JOB_STATE_FAILED, started.status(), "");
+}
+
+void Jobs::End(Entry& e, glyd::v1::JobState state, const absl::Status& why, const std::string& result) {
+  Job& j = e.job;
+  if (Ended(j)) return;
+  if (j.state() == glyd::v1::JOB_STATE_RUNNING) --running_;
+  j.set_state(state);
+  j.set_error(std::string(why.message()));
+  if (!why.ok()) {
+    const std::string reason = ReasonOf(why);
+    j.set_error_reason(!reason.empty() ? reason : absl::StatusCodeToString(why.code()));
+  }
+  j.set_result_json(result);
+  *j.mutable_ended_at() = Now();
+  Log(why.ok() ? LogLevel::kInfo : LogLevel::kWarning, "job ended",
+      {{"id", j.id()}, {"state", JobState_Name(state)}, {"error", why.message()}});
+  uint64_t number = 0;
+  const std::pair<std::string, std::string> id = absl::StrSplit(j.id(), '-');
+  if (absl::SimpleAtoi(id.second, &number) && jobs_.count(number) != 0) Changed(jobs_[number]);
+  runner_.Post([this, child = std::move(e.child)] {
+    if (child != nullptr) child->End();
+    StartSome();
+  });
+}
+
+void Jobs::Changed(const EntryPtr& e) {
+  e->job.set_sequence(++sequence_);
+  teller_.Post([e, job = e->job] {
+    e->watchers.Push(job, Ended(job) ? "" : "progress");
+    if (Ended(job)) e->watchers.End(absl::OkStatus());
+  });
+}
+
+absl::StatusOr<Jobs::EntryPtr> Jobs::Find(const std::string& id) const {
+  for (const auto& [number, e] : jobs_)
+    if (e->job.id() == id) return e;
+  return WithReason(absl::NotFoundError(absl::StrCat("no job \"", Printable(id), "\"")), "NO_JOB");
+}
+
+absl::StatusOr<Job> Jobs::Get(const std::string& id) const {
+  absl::MutexLock lock(&mu_);
+  GLYD_ASSIGN_OR_RETURN(const EntryPtr e, Find(id));
+  return e->job;
+}
+
+std::vector<Job> Jobs::List(const std::vector<glyd::v1::JobState>& states) const {
+  std::vector<Job> out;
+  absl::MutexLock lock(&mu_);
+  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it)
+    if (states.empty() || std::find(states.begin(), states.end(), it->second->job.state()) != states.end())
+      out.push_back(it->second->job);
+  return out;
+}
+
+absl::StatusOr<Job> Jobs::Cancel(const std::string& id) {
+  std::string load;
+  Job out;
+  {
+    absl::MutexLock lock(&mu_);
+    GLYD_ASSIGN_OR_RETURN(const EntryPtr e, Find(id));
+    if (!Ended(e->job)) {
+      e->cancelled = true;
+      if (e->job.state() == glyd::v1::JOB_STATE_QUEUED) {
+        queued_.erase(std::find(queued_.begin(), queued_.end(), e));
+        End(*e, glyd::v1::JOB_STATE_CANCELLED, WithReason(absl::CancelledError("cancelled"), "CANCELLED"), "");
+      } else if (e->child != nullptr) {
+        ToWorker m;
+        m.mutable_cancel();
+        e->child->Send(e->call, std::move(m));
+      } else if (e->job.spec().has_load()) {
+        load = e->job.spec().load().name();
+      }
+    }
+    out = e->job;
+  }
+  // Its end comes by the load's own callback.
+  if (!load.empty()) (void)models_->Unload(load, /*drain=*/false);
+  return out;
+}
+
+absl::Status Jobs::Watch(const std::string& id, uint64_t after, const std::shared_ptr<Sink<Job>>& sink) {
+  absl::MutexLock lock(&mu_);
+  GLYD_ASSIGN_OR_RETURN(const EntryPtr e, Find(id));
+  teller_.Post([e, after, sink, job = e->job] {
+    if (job.sequence() > after) sink->Push(job, "");
+    if (Ended(job))
+      sink->End(absl::OkStatus());
+    else
+      e->watchers.Add(sink);
+  });
+  return absl::OkStatus();
+}
+
+void Jobs::Stop() {
+  std::vector<std::shared_ptr<Child>> children;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) return;
+    stopping_ = true;
+    queued_.clear();
+    const absl::Status why = WithReason(absl::CancelledError("the daemon was stopped"), "STOPPING");
+    for (auto& [number, e] : jobs_) {
+      if (Ended(e->job)) continue;
+      if (e->child != nullptr) {
+        e->cancelled = true;
+        ToWorker m;
+        m.mutable_cancel();
+        e->child->Send(e->call, std::move(m));
+        children.push_back(e->child);
+      }
+    }
+    // Workers answer the cancel once their temporary files are removed.
+    const auto idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return std::none_of(jobs_.begin(), jobs_.end(), [](const auto& j) {
+        return j.second->child != nullptr && !Ended(j.second->job);
+      });
+    };
+    mu_.AwaitWithTimeout(absl::Condition(&idle), absl::Seconds(2));
+    for (auto& [number, e] : jobs_)
+      if (!Ended(e->job)) End(*e, glyd::v1::JOB_STATE_CANCELLED, why, "");
+  }
+  for (const auto& child : children) child->End();
+  runner_.Stop();
+  teller_.Stop();
+}
+
+}  // namespace glyd

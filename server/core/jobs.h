@@ -1,0 +1,91 @@
+#ifndef GLYD_SERVER_CORE_JOBS_H_
+#define GLYD_SERVER_CORE_JOBS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "glyd/v1/jobs.pb.h"
+#include "server/core/child.h"
+#include "server/core/fanout.h"
+#include "server/core/models.h"
+#include "server/core/roots.h"
+#include "server/core/task_thread.h"
+
+namespace glyd {
+
+// Pack, verify and load jobs: a queue, `at_once` of them running, each pack and verify in a worker of its own.
+// Thread-safe; no call blocks. Jobs live as long as the daemon.
+class Jobs {
+ public:
+  struct Options {
+    std::string worker;  // glyd-worker
+    int at_once = 1;
+    size_t queue = 100;       // QUEUED jobs, at most
+    size_t remembered = 1000; // ended jobs, at most
+    int threads = 0;          // of one job; 0: one a core
+  };
+  // `models` and `roots` outlive this.
+  Jobs(Options options, Models* models, const Roots* roots, uint64_t generation);
+  ~Jobs();
+
+  // The job of this request id, or a new one. ResourceExhausted, reason QUEUE_FULL, with both numbers.
+  absl::StatusOr<glyd::v1::Job> Submit(const glyd::v1::SubmitJobRequest& request, uint32_t uid);
+  absl::StatusOr<glyd::v1::Job> Get(const std::string& id) const;
+  std::vector<glyd::v1::Job> List(const std::vector<glyd::v1::JobState>& states) const;
+  absl::StatusOr<glyd::v1::Job> Cancel(const std::string& id);
+  // The sink hears the job as it is, if its sequence is past `after`, then each change, and its end.
+  absl::Status Watch(const std::string& id, uint64_t after, const std::shared_ptr<Sink<glyd::v1::Job>>& sink);
+  // Cancels what runs and waits, and returns when no worker is left.
+  void Stop();
+
+ private:
+  struct Entry {
+    glyd::v1::Job job;
+    RootedPath source, output;
+    std::shared_ptr<Child> child;  // while a worker runs it
+    uint64_t call = 0;
+    bool cancelled = false;
+    absl::Time phase_started;
+    Fanout<glyd::v1::Job> watchers;
+  };
+  using EntryPtr = std::shared_ptr<Entry>;
+
+  absl::Status Check(const glyd::v1::JobSpec& spec, Entry* entry) const;
+  void StartSome();
+  void Run(const EntryPtr& e);
+  void RunLoad(const EntryPtr& e);
+  void OnWorker(const EntryPtr& e, const worker::v1::FromWorker& m);
+  void End(Entry& e, glyd::v1::JobState state, const absl::Status& why, const std::string& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Changed(const EntryPtr& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<EntryPtr> Find(const std::string& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  Models* const models_;
+  const Roots* const roots_;
+  const uint64_t generation_;
+
+  mutable absl::Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  int running_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<uint64_t, EntryPtr> jobs_ ABSL_GUARDED_BY(mu_);  // by number, oldest first
+  std::map<std::string, uint64_t> by_request_ ABSL_GUARDED_BY(mu_);
+  std::deque<EntryPtr> queued_ ABSL_GUARDED_BY(mu_);
+
+  TaskThread runner_;  // starts and ends workers
+  TaskThread teller_;
+};
+
+}  // namespace glyd
+
+#endif  // GLYD_SERVER_CORE_JOBS_H_
