@@ -144,11 +144,24 @@ void Jobs::Run(const EntryPtr& e) {
   std::vector<SharedFd> fds = {e->source.fd};
   if (e->output.fd != nullptr) fds.push_back(e->output.fd);
   std::shared_ptr<Child> shared = *std::move(child);
+  {
+    absl::MutexLock lock(&mu_);
+    e->child = shared;
+  }
+  // Not under the lock: a worker that is gone already is told of at once.
+  const uint64_t call =
+      shared->Call(std::move(m), std::move(fds),
+                   [this, e](const FromWorker& answer, std::vector<UniqueFd>) { OnWorker(e, answer); });
   absl::MutexLock lock(&mu_);
-  e->child = shared;
-  e->call = shared->Call(std::move(m), std::move(fds), [this, e](const FromWorker& answer, std::vector<UniqueFd>) {
-    OnWorker(e, answer);
-  });
+  e->call = call;
+  if (e->cancelled) SendCancel(*e);
+}
+
+void Jobs::SendCancel(Entry& e) {
+  ToWorker m;
+  m.mutable_cancel();
+  // Before the call's number is known Run does it.
+  if (e.child != nullptr && e.call != 0) e.child->Send(e.call, std::move(m));
 }
 
 void Jobs::OnWorker(const EntryPtr& e, const FromWorker& m) {
@@ -261,9 +274,7 @@ absl::StatusOr<Job> Jobs::Cancel(const std::string& id) {
         queued_.erase(std::find(queued_.begin(), queued_.end(), e));
         End(*e, glyd::v1::JOB_STATE_CANCELLED, WithReason(absl::CancelledError("cancelled"), "CANCELLED"), "");
       } else if (e->child != nullptr) {
-        ToWorker m;
-        m.mutable_cancel();
-        e->child->Send(e->call, std::move(m));
+        SendCancel(*e);
       } else if (e->job.spec().has_load()) {
         load = e->job.spec().load().name();
       }
@@ -300,9 +311,7 @@ void Jobs::Stop() {
       if (Ended(e->job)) continue;
       if (e->child != nullptr) {
         e->cancelled = true;
-        ToWorker m;
-        m.mutable_cancel();
-        e->child->Send(e->call, std::move(m));
+        SendCancel(*e);
         children.push_back(e->child);
       }
     }

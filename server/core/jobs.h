@@ -62,6 +62,7 @@ class Jobs {
   void StartSome();
   void Run(const EntryPtr& e);
   void RunLoad(const EntryPtr& e);
+  void SendCancel(Entry& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWorker(const EntryPtr& e, const worker::v1::FromWorker& m);
   void End(Entry& e, glyd::v1::JobState state, const absl::Status& why, const std::string& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
