@@ -1,0 +1,55 @@
+#include "server/rpc/acceptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/socket.h"
+#include "server/core/log.h"
+
+namespace glyd {
+
+Acceptor::Acceptor(UniqueFd listener, AllowedPeers allowed,
+                   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc)
+    : listener_(std::move(listener)),
+      wake_(::eventfd(0, EFD_CLOEXEC)),
+      allowed_(std::move(allowed)),
+      grpc_(std::move(grpc)) {
+  ::fcntl(listener_.get(), F_SETFL, ::fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Acceptor::Stop() {
+  stopping_ = true;
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Acceptor::Run() {
+  while (!stopping_) {
+    pollfd ready[2] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    if (::poll(ready, 2, -1) < 0 || stopping_ || !(ready[0].revents & POLLIN)) continue;
+    UniqueFd s(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!s) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        Log(LogLevel::kWarning, "out of descriptors, connections wait");
+        absl::SleepFor(absl::Milliseconds(50));
+      }
+      continue;
+    }
+    const auto peer = GetPeerCredentials(s.get());
+    if (!peer.ok() || !allowed_.Allows(peer->uid, peer->gid, peer->pid)) continue;
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters p;
+    p.listener_fd = -1;
+    p.fd = s.release();
+    grpc_->HandleNewConnection(&p);
+  }
+}
+
+}  // namespace glyd

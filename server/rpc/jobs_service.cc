@@ -1,0 +1,58 @@
+#include <unistd.h>
+
+#include <utility>
+
+#include "glyd/v1/jobs.grpc.pb.h"
+#include "server/rpc/push_stream.h"
+#include "server/rpc/services.h"
+
+namespace glyd {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+using glyd::v1::Job;
+
+class JobsService final : public glyd::v1::Jobs::CallbackService {
+ public:
+  explicit JobsService(Daemon* d) : d_(d) {}
+
+  ServerUnaryReactor* Submit(CallbackServerContext* c, const glyd::v1::SubmitJobRequest* r, Job* reply) override {
+    // Without a session the submitter is somebody whom the socket let in.
+    const auto session = d_->SessionOf(*c);
+    return Answer(c, d_->jobs->Submit(*r, session.ok() ? session->uid : ::geteuid()), reply);
+  }
+  ServerUnaryReactor* Get(CallbackServerContext* c, const glyd::v1::GetJobRequest* r, Job* reply) override {
+    return Answer(c, d_->jobs->Get(r->id()), reply);
+  }
+  ServerUnaryReactor* Cancel(CallbackServerContext* c, const glyd::v1::CancelJobRequest* r, Job* reply) override {
+    return Answer(c, d_->jobs->Cancel(r->id()), reply);
+  }
+  ServerUnaryReactor* List(CallbackServerContext* c, const glyd::v1::ListJobsRequest* r,
+                           glyd::v1::ListJobsReply* reply) override {
+    std::vector<glyd::v1::JobState> states;
+    for (const int s : r->states()) states.push_back(static_cast<glyd::v1::JobState>(s));
+    for (Job& j : d_->jobs->List(states)) *reply->add_jobs() = std::move(j);
+    return FinishUnary(c, absl::OkStatus());
+  }
+  grpc::ServerWriteReactor<Job>* Watch(CallbackServerContext*, const glyd::v1::WatchJobRequest* r) override {
+    auto* stream = new PushStream<Job>();
+    const absl::Status s = d_->jobs->Watch(r->id(), r->after_sequence(), stream->sink());
+    if (!s.ok()) stream->sink()->End(s);
+    return stream;
+  }
+
+ private:
+  static ServerUnaryReactor* Answer(CallbackServerContext* c, absl::StatusOr<Job> job, Job* reply) {
+    if (job.ok()) *reply = *std::move(job);
+    return FinishUnary(c, job.status());
+  }
+
+  Daemon* const d_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> NewJobsService(Daemon* daemon) { return std::make_unique<JobsService>(daemon); }
+
+}  // namespace glyd
