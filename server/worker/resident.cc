@@ -1,0 +1,332 @@
+#include "server/worker/resident.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/bytes.h"
+#include "base/file.h"
+#include "base/reason.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "packer/model/save.h"
+
+namespace glyd {
+namespace {
+
+using glyd::v1::Buffer;
+using glyd::v1::ModelTable;
+using glyd::v1::Pack;
+
+constexpr uint64_t kMaxTable = uint64_t{1} << 30;
+
+// Runs `work(i)` for i in [0, count) on `threads` threads; the first failure ends the rest and is returned.
+absl::Status ForEach(size_t count, int threads, Progress& progress, const std::function<absl::Status(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  absl::Mutex mu;
+  absl::Status first;
+  const auto run = [&] {
+    for (size_t i; (i = next++) < count;) {
+      absl::Status s = progress.cancelled() ? absl::CancelledError("cancelled") : work(i);
+      if (s.ok()) continue;
+      next = count;
+      absl::MutexLock lock(&mu);
+      if (first.ok()) first = std::move(s);
+    }
+  };
+  std::vector<std::thread> pool;
+  for (int t = 1; t < threads && static_cast<size_t>(t) < count; ++t) pool.emplace_back(run);
+  run();
+  for (std::thread& t : pool) t.join();
+  return first;
+}
+
+// Where the file's tensors go in the block.
+struct Move {
+  const SaveFile* file;
+  uint64_t from, to, bytes;
+};
+
+class Planner {
+ public:
+  explicit Planner(const Save& save) : save_(save) {}
+  absl::Status Place(const SavedTensor& t, Buffer* buffer) {
+    if (t.bytes > kMaxModel - std::min(at_, kMaxModel))
+      return absl::ResourceExhaustedError(absl::StrCat("tensor \"", Printable(t.name), "\": ", t.bytes,
+                                                       " bytes after ", at_, " make a model too large to place"));
+    buffer->set_offset(at_);
+    buffer->set_bytes(t.bytes);
+    for (uint64_t done = 0; done < t.bytes; done += Device::kWindowBytes)
+      moves.push_back({&save_.files[t.file], t.offset + done, at_ + done, std::min(Device::kWindowBytes, t.bytes - done)});
+    at_ = AlignUp(at_ + t.bytes, kBufferAlign);
+    return absl::OkStatus();
+  }
+  uint64_t allocation_bytes() const { return AlignUp(std::max<uint64_t>(at_, 1), kAllocationAlign); }
+  std::vector<Move> moves;
+
+ private:
+  static constexpr uint64_t kMaxModel = uint64_t{1} << 46;
+  const Save& save_;
+  uint64_t at_ = 0;
+};
+
+std::string Bytes(const Digest& d) { return std::string(d.begin(), d.end()); }
+
+}  // namespace
+
+uint64_t ResidentModel::tensor_count() const {
+  uint64_t n = table_.tensors_size();
+  for (const Pack& p : table_.packs()) n += p.members_size();
+  return n;
+}
+
+void ResidentModel::Index() {
+  for (int i = 0; i < table_.packs_size(); ++i) packs_[table_.packs(i).name()] = i;
+  for (int i = 0; i < table_.tensors_size(); ++i) tensors_[table_.tensors(i).name()] = i;
+}
+
+PackView ResidentModel::View(const Pack& p) const {
+  PackView v;
+  v.meta.layout = p.layout() == "mma12" ? Layout::kMma12 : Layout::kMma;
+  v.meta.rows = p.rows();
+  v.meta.cols = p.cols();
+  for (int k = 0; k < 3 && k < p.tiers_size(); ++k) v.meta.tiers[k] = p.tiers(k);
+  v.meta.hb = p.hb();
+  const uint8_t* base = memory_->data();
+  v.data = base + p.data().offset();
+  v.data_bytes = p.data().bytes();
+  v.side = base + p.side().offset();
+  v.side_bytes = p.side().bytes();
+  v.base = reinterpret_cast<const int32_t*>(base + p.base().offset());
+  v.base_count = p.base().bytes() / sizeof(int32_t);
+  return v;
+}
+
+absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& device, const Dir& dir,
+                                                                   const std::string& label, bool verify, int threads,
+                                                                   const Ask& ask, Progress& progress) {
+  GLYD_ASSIGN_OR_RETURN(const Save save, Save::Open(dir));
+  auto model = std::unique_ptr<ResidentModel>(new ResidentModel());
+  ModelTable& table = model->table_;
+  table.set_format(save.format);
+  table.set_layout(std::string(LayoutName(save.layout)));
+  table.set_source_repo(save.source_repo);
+  table.set_source_revision(save.source_revision);
+  table.set_manifest_sha256(Bytes(save.manifest_sha256));
+  table.set_bf16_bytes(save.bf16_bytes);
+  Planner plan(save);
+  for (const SavedPack& p : save.packs) {
+    Pack& out = *table.add_packs();
+    out.set_name(p.name);
+    out.set_layout(std::string(LayoutName(p.meta.layout)));
+    out.set_rows(p.meta.rows);
+    out.set_cols(p.meta.cols);
+    if (p.meta.layout == Layout::kMma)
+      for (const uint32_t t : p.meta.tiers) out.add_tiers(t);
+    out.set_hb(p.meta.hb);
+    out.set_experts(p.experts);
+    out.set_transposed(p.transposed);
+    GLYD_RETURN_IF_ERROR(plan.Place(p.data, out.mutable_data()));
+    GLYD_RETURN_IF_ERROR(plan.Place(p.side, out.mutable_side()));
+    GLYD_RETURN_IF_ERROR(plan.Place(p.base, out.mutable_base()));
+    for (const PackMember& m : p.members) {
+      glyd::v1::Member& member = *out.add_members();
+      member.set_name(m.name);
+      for (const uint64_t d : m.shape) member.add_shape(d);
+      member.set_sha256(Bytes(m.sha256));
+    }
+  }
+  for (const RawTensor& t : save.tensors) {
+    glyd::v1::Tensor& out = *table.add_tensors();
+    out.set_name(t.tensor.name);
+    out.set_dtype(t.tensor.dtype);
+    for (const uint64_t d : t.tensor.shape) out.add_shape(d);
+    out.set_sha256(Bytes(t.sha256));
+    GLYD_RETURN_IF_ERROR(plan.Place(t.tensor, out.mutable_buffer()));
+  }
+  table.set_allocation_bytes(plan.allocation_bytes());
+  model->Index();
+  if (!ask({plan.allocation_bytes(), save.packed_bytes, table.manifest_sha256()}))
+    return absl::CancelledError("the load was stopped");
+
+  GLYD_ASSIGN_OR_RETURN(model->memory_, device.Allocate(plan.allocation_bytes(), label));
+  Memory& memory = *model->memory_;
+  progress.Phase("read", save.packed_bytes);
+  GLYD_RETURN_IF_ERROR(ForEach(plan.moves.size(), threads, progress, [&](size_t i) -> absl::Status {
+    const Move& m = plan.moves[i];
+    GLYD_ASSIGN_OR_RETURN(uint8_t* window, device.OpenWindow(memory, m.to, m.bytes));
+    GLYD_RETURN_IF_ERROR(PreadFull(m.file->opened.fd.get(), window, m.bytes, m.from, m.file->name));
+    GLYD_RETURN_IF_ERROR(device.Commit(memory, m.to, window, m.bytes));
+    progress.Advance(m.bytes);
+    return absl::OkStatus();
+  }));
+  GLYD_RETURN_IF_ERROR(device.Finish(memory));
+  GLYD_RETURN_IF_ERROR(memory.Seal());
+  progress.Phase("check", save.packed_bytes);
+  GLYD_RETURN_IF_ERROR(ForEach(table.packs_size(), threads, progress, [&](size_t i) {
+    const Pack& p = table.packs(static_cast<int>(i));
+    const absl::Status s = CheckPack(model->View(p));
+    return s.ok() ? s
+                  : WithReason(absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()), "\": ", s.message())),
+                               "BAD_PACK");
+  }));
+  if (verify) {
+    GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> bad, model->Verify(device, threads, progress));
+    if (!bad.empty())
+      return WithReason(absl::DataLossError(absl::StrCat("tensor \"", Printable(bad.front()), "\" and ", bad.size() - 1,
+                                                         " others have another sha256 than glyd.json says")),
+                        "BAD_HASH");
+  }
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& device, UniqueFd memory, UniqueFd table) {
+  struct stat st;
+  if (::fstat(table.get(), &st) != 0) return ErrnoStatus(errno, "table");
+  if (static_cast<uint64_t>(st.st_size) > kMaxTable)
+    return absl::ResourceExhaustedError(absl::StrCat("a table of ", st.st_size, " bytes, at most ", kMaxTable));
+  std::string bytes(st.st_size, '\0');
+  GLYD_RETURN_IF_ERROR(PreadFull(table.get(), bytes.data(), bytes.size(), 0, "table"));
+  auto model = std::unique_ptr<ResidentModel>(new ResidentModel());
+  if (!model->table_.ParseFromString(bytes)) return absl::DataLossError("the table does not parse");
+  ExportedMemory exported;
+  exported.fd = std::move(memory);
+  exported.bytes = model->table_.allocation_bytes();
+  GLYD_ASSIGN_OR_RETURN(model->memory_, device.Import(std::move(exported), Access::kRead));
+  const uint64_t size = model->memory_->bytes();
+  const auto inside = [size](const Buffer& b) { return b.offset() <= size && b.bytes() <= size - b.offset(); };
+  for (const Pack& p : model->table_.packs()) {
+    if (!inside(p.data()) || !inside(p.side()) || !inside(p.base()))
+      return absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()), "\" leaves its block"));
+    GLYD_RETURN_IF_ERROR(CheckPack(model->View(p)));
+  }
+  for (const glyd::v1::Tensor& t : model->table_.tensors())
+    if (!inside(t.buffer())) return absl::DataLossError(absl::StrCat("tensor \"", Printable(t.name()), "\" leaves its block"));
+  model->Index();
+  return model;
+}
+
+absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, int threads, Progress& progress) const {
+  uint64_t total = 0;
+  for (const Pack& p : table_.packs()) total += p.data().bytes() + p.side().bytes() + p.base().bytes();
+  for (const glyd::v1::Tensor& t : table_.tensors()) total += t.buffer().bytes();
+  progress.Phase("verify", total);
+  absl::Mutex mu;
+  std::vector<std::string> bad;
+  const auto compare = [&](const std::string& name, Sha256& hash, const std::string& want) {
+    if (Bytes(hash.Finish()) == want) return;
+    absl::MutexLock lock(&mu);
+    bad.push_back(name);
+  };
+  GLYD_RETURN_IF_ERROR(ForEach(table_.packs_size(), threads, progress, [&](size_t i) -> absl::Status {
+    const Pack& p = table_.packs(static_cast<int>(i));
+    progress.Item(p.name());
+    const PackView view = View(p);
+    GLYD_RETURN_IF_ERROR(CheckPack(view));
+    // About 1 MiB of bf16 at a time stays in cache between the decode and the hash.
+    const uint64_t chunk = std::max<uint64_t>(1, (size_t{1} << 19) / (kStepRows * p.cols())) * kStepRows;
+    std::vector<uint16_t> rows(chunk * p.cols());
+    const uint64_t per_matrix = p.experts() > 0 ? p.rows() / p.experts() : 0;
+    uint64_t row = 0;
+    for (const glyd::v1::Member& m : p.members()) {
+      // A merged group's members are O rows each; an experts' weight is all rows.
+      const uint64_t count = p.experts() > 0 ? p.rows() : m.shape(0);
+      if (count % kStepRows != 0 || count > p.rows() - row)
+        return absl::DataLossError(absl::StrCat("tensor \"", Printable(m.name()), "\": ", count, " rows do not fit"));
+      Sha256 hash;
+      if (p.transposed()) {
+        std::vector<uint16_t> matrix(per_matrix * p.cols()), turned(matrix.size());
+        for (uint64_t e = 0; e < p.experts(); ++e) {
+          GLYD_RETURN_IF_ERROR(device.DecodeRows(view, row + e * per_matrix, per_matrix, matrix.data()));
+          for (uint64_t r = 0; r < per_matrix; ++r)
+            for (uint64_t c = 0; c < p.cols(); ++c) turned[c * per_matrix + r] = matrix[r * p.cols() + c];
+          hash.Update(turned.data(), turned.size() * sizeof(uint16_t));
+        }
+      } else {
+        for (uint64_t at = 0; at < count; at += chunk) {
+          const uint64_t n = std::min(chunk, count - at);
+          GLYD_RETURN_IF_ERROR(device.DecodeRows(view, row + at, n, rows.data()));
+          hash.Update(rows.data(), n * p.cols() * sizeof(uint16_t));
+        }
+      }
+      compare(m.name(), hash, m.sha256());
+      row += count;
+    }
+    progress.Advance(p.data().bytes() + p.side().bytes() + p.base().bytes());
+    return absl::OkStatus();
+  }));
+  GLYD_RETURN_IF_ERROR(ForEach(table_.tensors_size(), threads, progress, [&](size_t i) -> absl::Status {
+    const glyd::v1::Tensor& t = table_.tensors(static_cast<int>(i));
+    Sha256 hash;
+    std::vector<uint8_t> chunk(std::min<uint64_t>(t.buffer().bytes(), size_t{1} << 20));
+    for (uint64_t at = 0; at < t.buffer().bytes(); at += chunk.size()) {
+      const uint64_t n = std::min<uint64_t>(chunk.size(), t.buffer().bytes() - at);
+      GLYD_RETURN_IF_ERROR(device.CopyOut(*memory_, t.buffer().offset() + at, chunk.data(), n));
+      hash.Update(chunk.data(), n);
+    }
+    compare(t.name(), hash, t.sha256());
+    progress.Advance(t.buffer().bytes());
+    return absl::OkStatus();
+  }));
+  std::sort(bad.begin(), bad.end());
+  return bad;
+}
+
+absl::StatusOr<PackView> ResidentModel::FindPack(const std::string& name) const {
+  const auto it = packs_.find(name);
+  if (it == packs_.end())
+    return WithReason(absl::NotFoundError(absl::StrCat("no pack \"", Printable(name), "\" among the model's ",
+                                                       packs_.size(), " (glyd show lists them)")),
+                      "NO_PACK");
+  return View(table_.packs(it->second));
+}
+
+absl::StatusOr<const uint16_t*> ResidentModel::FindBias(const std::string& name) {
+  const auto have = biases_.find(name);
+  if (have != biases_.end()) return have->second.data();
+  const auto it = packs_.find(name);
+  if (it == packs_.end()) return absl::NotFoundError("no such pack");
+  const Pack& p = table_.packs(it->second);
+  std::vector<uint16_t> bias;
+  for (const glyd::v1::Member& m : p.members()) {
+    std::string of = m.name();
+    const size_t dot = of.rfind('.');
+    of = absl::StrCat(of.substr(0, dot == std::string::npos ? of.size() : dot), ".bias");
+    const auto t = tensors_.find(of);
+    if (p.experts() > 0 || t == tensors_.end())
+      return WithReason(absl::FailedPreconditionError(
+                            absl::StrCat("pack \"", Printable(name), "\" has no bias in this save")),
+                        "NO_BIAS");
+    const glyd::v1::Tensor& tensor = table_.tensors(t->second);
+    if (tensor.dtype() != "BF16" || tensor.buffer().bytes() != m.shape(0) * sizeof(uint16_t))
+      return absl::FailedPreconditionError(
+          absl::StrCat("bias \"", Printable(of), "\": ", tensor.buffer().bytes(), " bytes for ", m.shape(0), " rows"));
+    const size_t at = bias.size();
+    bias.resize(at + m.shape(0));
+    std::memcpy(bias.data() + at, memory_->data() + tensor.buffer().offset(), tensor.buffer().bytes());
+  }
+  return (biases_[name] = std::move(bias)).data();
+}
+
+absl::StatusOr<UniqueFd> ResidentModel::ExportTable(uint64_t* bytes) const {
+  const std::string data = table_.SerializeAsString();
+  UniqueFd fd(::memfd_create("glyd-table", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return ErrnoStatus(errno, "table");
+  GLYD_RETURN_IF_ERROR(WriteFull(fd.get(), data.data(), data.size(), "table"));
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+    return ErrnoStatus(errno, "sealing the table");
+  *bytes = data.size();
+  return fd;
+}
+
+}  // namespace glyd
