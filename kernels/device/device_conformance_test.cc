@@ -33,13 +33,14 @@ class Peer {
     int pair[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     socket_.reset(pair[0]);
-    const UniqueFd theirs(pair[1]);
+    UniqueFd theirs(pair[1]);
     ::fcntl(theirs.get(), F_SETFD, 0);
     const std::string program = absl::StrCat(std::getenv("GLYD_BIN_DIR"), "/device-peer");
     std::string fd = absl::StrCat(theirs.get()), mode = access == Access::kRead ? "r" : "rw";
     std::string name = device, arg0 = program;
     char* argv[] = {arg0.data(), name.data(), mode.data(), fd.data(), nullptr};
-    EXPECT_EQ(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv, environ), 0);
+    EXPECT_EQ(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, argv, environ), 0) << program;
+    theirs.reset();  // a peer that is not there ends the wait for it
 
     const absl::StatusOr<ExportedMemory> e = memory.Export();
     EXPECT_TRUE(e.ok()) << e.status();

@@ -57,5 +57,7 @@ function(glyd_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT}
-    ENVIRONMENT "GLYD_SOURCE_DIR=${PROJECT_SOURCE_DIR};GLYD_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+    # One variable a property: a list does not survive the discovery before the test.
+    ENVIRONMENT "GLYD_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
+    ENVIRONMENT_MODIFICATION "GLYD_BIN_DIR=set:${CMAKE_BINARY_DIR}/bin")
 endfunction()
