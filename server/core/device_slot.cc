@@ -189,9 +189,11 @@ void DeviceSlot::Supervise() {
       LookAfter(*child);
       continue;
     }
+    if (options_.on_change) options_.on_change();
     child->End();
     child.reset();
     if (!Restart()) return;
+    if (options_.on_change) options_.on_change();
   }
 }
 

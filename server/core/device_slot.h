@@ -25,6 +25,7 @@ class DeviceSlot {
     std::string budget;   // Config::budget
     int threads = 0;
     absl::Duration hang = absl::Seconds(30);  // a worker silent for this long, though pinged, is killed
+    std::function<void()> on_change;          // the worker came or went
   };
   struct Told {
     worker::v1::ToWorker message;

@@ -178,6 +178,8 @@ std::shared_ptr<HealthState> NewHealthState(Daemon* daemon) {
   return state;
 }
 
+void RefreshHealth(HealthState& health) { health.Refresh(); }
+
 void StopHealth(HealthState& health) { health.Stop(); }
 
 std::unique_ptr<grpc::Service> NewServerService(Daemon* daemon, std::shared_ptr<HealthState> health) {

@@ -33,6 +33,8 @@ struct Daemon {
 // "glyd.model.NAME" while that model is READY.
 class HealthState;
 std::shared_ptr<HealthState> NewHealthState(Daemon* daemon);
+// Tells watchers what has changed.
+void RefreshHealth(HealthState& health);
 // Not serving, at once and for good.
 void StopHealth(HealthState& health);
 

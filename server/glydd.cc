@@ -1,0 +1,291 @@
+#include <errno.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/cpus.h"
+#include "base/file.h"
+#include "base/socket.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "server/core/lock_file.h"
+#include "server/core/log.h"
+#include "server/rpc/acceptor.h"
+#include "server/rpc/services.h"
+
+extern char** environ;
+
+namespace glyd {
+namespace {
+
+// docs/operating.md lists them.
+enum ExitCode { kStopped = 0, kDeviceLost = 70, kLockHeld = 75, kBadConfig = 78, kSecondTerm = 143 };
+
+absl::Status MakeDirectory(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  const mode_t old = ::umask(0077);
+  std::filesystem::create_directories(path, error);
+  ::umask(old);
+  return error ? ErrnoStatus(error.value(), path) : absl::OkStatus();
+}
+
+std::string ParentOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+// A socket at `path`, ours to bind: the lock beside it is held, so what is there is a dead daemon's.
+absl::StatusOr<UniqueFd> Bind(const std::string& path, bool open_to_others) {
+  struct stat st;
+  if (::lstat(path.c_str(), &st) == 0) {
+    if (!S_ISSOCK(st.st_mode)) return absl::AlreadyExistsError(absl::StrCat(path, " is there and is no socket"));
+    ::unlink(path.c_str());
+  }
+  GLYD_ASSIGN_OR_RETURN(UniqueFd s, ListenUnix(path, 1024));
+  // Others that the operator listed are told apart by their credentials, not by the socket's mode.
+  if (open_to_others && ::chmod(path.c_str(), 0666) != 0) return ErrnoStatus(errno, path);
+  return s;
+}
+
+// Ends the process should the orderly way hang: gRPC waits for ever for a call that was never finished.
+class Watchdog {
+ public:
+  void Start(absl::Duration grace) {
+    thread_ = std::thread([this, grace] {
+      if (done_.WaitForNotificationWithTimeout(grace)) return;
+      std::fprintf(stderr, "glydd: the stop did not end in time; leaving\n");
+      ::_exit(kStopped);
+    });
+  }
+  ~Watchdog() {
+    done_.Notify();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  absl::Notification done_;
+  std::thread thread_;
+};
+
+class Glydd {
+ public:
+  explicit Glydd(Config config) : config_(std::move(config)), sessions_(config_.max_clients) {
+    if (config_.threads == 0) config_.threads = AvailableCpus();
+  }
+
+  // Serves until SIGTERM; `signals` are blocked in every thread. The exit code.
+  int Run(const sigset_t& signals);
+
+ private:
+  int Fail(int code, const absl::Status& s) {
+    Log(LogLevel::kError, "cannot start", {{"error", s.message()}});
+    return code;
+  }
+  absl::Status StartDevices();
+  absl::Status StartServer(UniqueFd grpc_socket, UniqueFd broker_socket);
+  void Preload();
+  void Stop();
+
+  Config config_;
+  Roots roots_;
+  Sessions sessions_;
+  std::vector<std::unique_ptr<ServedDevice>> devices_;
+  std::unique_ptr<Models> models_;
+  std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<Jobs> jobs_;
+  Daemon daemon_;
+  std::shared_ptr<HealthState> health_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Broker> broker_;
+};
+
+absl::Status Glydd::StartDevices() {
+  std::vector<ServedDevice*> served;
+  for (const std::string& name : config_.devices) {
+    auto d = std::make_unique<ServedDevice>();
+    DeviceSlot::Options o;
+    o.device = name;
+    o.program = config_.worker;
+    o.budget = config_.budget;
+    o.threads = config_.threads;
+    o.on_change = [this] {
+      if (health_ != nullptr) RefreshHealth(*health_);
+    };
+    d->slot = std::make_unique<DeviceSlot>(std::move(o));
+    served.push_back(d.get());
+    devices_.push_back(std::move(d));
+  }
+  uint64_t generation;
+  std::memcpy(&generation, RandomBytes(sizeof generation).data(), sizeof generation);
+  generation |= 1;  // never 0
+  models_ = std::make_unique<Models>(served, &roots_, generation);
+  arenas_ = std::make_unique<Arenas>(served, generation);
+  Jobs::Options jobs;
+  jobs.worker = config_.worker;
+  jobs.at_once = config_.jobs;
+  jobs.queue = config_.queue;
+  jobs_ = std::make_unique<Jobs>(jobs, models_.get(), &roots_, generation);
+  daemon_ = {&config_, &roots_, served, &sessions_, models_.get(), arenas_.get(), jobs_.get(), absl::Now()};
+  for (ServedDevice* d : served) {
+    GLYD_RETURN_IF_ERROR(d->slot->Start([this, d] {
+      std::vector<DeviceSlot::Told> told = models_->Restore(d);
+      for (DeviceSlot::Told& t : arenas_->Restore(d)) told.push_back(std::move(t));
+      return told;
+    }));
+    d->budget.set_limit(d->slot->budget_bytes());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Glydd::StartServer(UniqueFd grpc_socket, UniqueFd broker_socket) {
+  AllowedPeers allowed{config_.allow_uids, config_.allow_gids};
+  health_ = NewHealthState(&daemon_);
+  services_.push_back(NewModelsService(&daemon_));
+  services_.push_back(NewJobsService(&daemon_));
+  services_.push_back(NewLinearService(&daemon_));
+  services_.push_back(NewServerService(&daemon_, health_));
+  services_.push_back(NewHealthService(health_));
+  grpc::EnableDefaultHealthCheckService(false);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  auto external = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  builder.SetMaxReceiveMessageSize(4 << 20);
+  for (const auto& s : services_) builder.RegisterService(s.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return absl::InternalError("gRPC did not start");
+  Broker::Options o;
+  o.allowed = allowed;
+  o.version = kVersion;
+  o.boot_id = BootId();
+  o.on_end = [this](uint64_t session) {
+    models_->EndSession(session);
+    arenas_->EndSession(session);
+  };
+  broker_ = std::make_unique<Broker>(std::move(broker_socket), std::move(o), &sessions_, models_.get(), arenas_.get());
+  acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket), allowed, std::move(external));
+  return absl::OkStatus();
+}
+
+void Glydd::Preload() {
+  for (const PreloadConfig& p : config_.preload) {
+    glyd::v1::LoadRequest r;
+    r.set_name(p.name);
+    r.set_path(p.path);
+    r.set_pin(p.pin);
+    const auto m = models_->Load(r);
+    if (!m.ok()) Log(LogLevel::kError, "preload failed", {{"name", p.name}, {"error", m.status().message()}});
+  }
+}
+
+void Glydd::Stop() {
+  StopHealth(*health_);
+  models_->Stop();
+  acceptor_->Stop();
+  jobs_->Stop();
+  server_->Shutdown(std::chrono::system_clock::now() +
+                    std::chrono::milliseconds(absl::ToInt64Milliseconds(config_.drain_timeout)));
+  broker_.reset();
+  for (const auto& d : devices_) d->slot->Stop();
+  server_->Wait();
+  server_.reset();
+  services_.clear();
+  jobs_.reset();
+  arenas_.reset();
+  models_.reset();
+  ::unlink(config_.socket.c_str());
+  ::unlink(config_.broker_socket().c_str());
+}
+
+int Glydd::Run(const sigset_t& signals) {
+  for (const std::string& dir : {ParentOf(config_.socket), config_.state})
+    if (absl::Status s = MakeDirectory(dir); !s.ok()) return Fail(kBadConfig, s);
+  auto socket_lock = LockFile::Acquire(config_.socket + ".lock");
+  if (!socket_lock.ok())
+    return Fail(absl::IsAlreadyExists(socket_lock.status()) ? kLockHeld : kBadConfig, socket_lock.status());
+  auto state_lock = LockFile::Acquire(config_.state + "/lock");
+  if (!state_lock.ok())
+    return Fail(absl::IsAlreadyExists(state_lock.status()) ? kLockHeld : kBadConfig, state_lock.status());
+  auto roots = Roots::Open(config_.roots);
+  if (!roots.ok()) return Fail(kBadConfig, roots.status());
+  roots_ = *std::move(roots);
+  if (absl::Status s = StartDevices(); !s.ok()) return Fail(kDeviceLost, s);
+  const bool others = !config_.allow_uids.empty() || !config_.allow_gids.empty();
+  auto grpc_socket = Bind(config_.socket, others);
+  if (!grpc_socket.ok()) return Fail(kBadConfig, grpc_socket.status());
+  auto broker_socket = Bind(config_.broker_socket(), others);
+  if (!broker_socket.ok()) return Fail(kBadConfig, broker_socket.status());
+  if (absl::Status s = StartServer(*std::move(grpc_socket), *std::move(broker_socket)); !s.ok())
+    return Fail(kDeviceLost, s);
+  Preload();
+  Log(LogLevel::kInfo, "ready",
+      {{"version", kVersion}, {"socket", config_.socket}, {"pid", ::getpid()}, {"device", config_.devices.front()},
+       {"budget", devices_.front()->budget.limit()}});
+
+  int signal = 0;
+  do {
+    ::sigwait(&signals, &signal);
+    if (signal == SIGHUP) Log(LogLevel::kInfo, "SIGHUP: nothing to read again");
+  } while (signal == SIGHUP);
+  Log(LogLevel::kInfo, "stopping", {{"signal", signal}});
+  // A second signal does not wait.
+  std::thread([&signals] {
+    int again = 0;
+    do {
+      sigset_t copy = signals;
+      ::sigwait(&copy, &again);
+    } while (again == SIGHUP);
+    ::_exit(kSecondTerm);
+  }).detach();
+  Watchdog watchdog;
+  watchdog.Start(config_.drain_timeout + absl::Seconds(10));
+  Stop();
+  Log(LogLevel::kInfo, "stopped");
+  return kStopped;
+}
+
+}  // namespace
+}  // namespace glyd
+
+int main(int argc, char** argv) {
+  glyd::ParsedConfig parsed = glyd::ParseConfig(argc, argv, environ);
+  if (parsed.exit_code >= 0) {
+    std::fputs(parsed.text.c_str(), parsed.exit_code == 0 ? stdout : stderr);
+    return parsed.exit_code;
+  }
+  if (parsed.config.check_only) {
+    std::fputs(parsed.config.effective.c_str(), stdout);
+    return 0;
+  }
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+  // Blocked here and so in every thread; taken by sigwait.
+  static sigset_t signals;
+  sigemptyset(&signals);
+  for (const int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, s);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  glyd::InitLog(parsed.config.log_json, glyd::LogLevel::kInfo, "glydd");
+  return glyd::Glydd(std::move(parsed.config)).Run(signals);
+}
