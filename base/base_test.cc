@@ -34,7 +34,8 @@ TEST(BytesTest, ParsesSizes) {
   EXPECT_EQ(*ParseBytes("4096"), 4096u);
   EXPECT_EQ(*ParseBytes("12GiB"), uint64_t{12} << 30);
   EXPECT_EQ(*ParseBytes("1.5kb"), 1500u);
-  for (const char* bad : {"", "GiB", "-1", "1e9", "12XB", "1.2.3", "99999999999999999999", "nan", "5 GiBs"})
+  for (const char* bad :
+       {"", "GiB", "-1", "1e9", "12XB", "1.2.3", "99999999999999999999", "nan", "5 GiBs"})
     EXPECT_EQ(ParseBytes(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
 }
 
@@ -47,7 +48,8 @@ TEST(BytesTest, PrintsWhatATerminalWouldObey) {
 
 TEST(BytesTest, Names) {
   for (const char* good : {"a", "smollm2", "A.b_c-9", "9"}) EXPECT_TRUE(IsValidName(good)) << good;
-  for (absl::string_view bad : {"", ".a", "../x", "a/b", "a b", "\xc3\xa9"}) EXPECT_FALSE(IsValidName(bad)) << bad;
+  for (absl::string_view bad : {"", ".a", "../x", "a/b", "a b", "\xc3\xa9"})
+    EXPECT_FALSE(IsValidName(bad)) << bad;
   EXPECT_TRUE(IsValidName(std::string(128, 'a')));
   EXPECT_FALSE(IsValidName(std::string(129, 'a')));
 }
@@ -84,17 +86,22 @@ TEST(DirTest, StaysBeneathItsRoot) {
   ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_THAT(*alone->List(), ElementsAre("dangling", "fifo", "link", "out", "own"));
   EXPECT_EQ(alone->OpenFile("own")->size, 3u);
-  EXPECT_THAT(std::string(alone->OpenFile("link").status().message()), HasSubstr("leaves the allowed root"));
-  EXPECT_THAT(std::string(alone->OpenFile("../c/own").status().message()), HasSubstr("leaves the allowed root"));
-  EXPECT_THAT(std::string(alone->OpenFile("fifo").status().message()), HasSubstr("not a regular file"));
+  EXPECT_THAT(std::string(alone->OpenFile("link").status().message()),
+              HasSubstr("leaves the allowed root"));
+  EXPECT_THAT(std::string(alone->OpenFile("../c/own").status().message()),
+              HasSubstr("leaves the allowed root"));
+  EXPECT_THAT(std::string(alone->OpenFile("fifo").status().message()),
+              HasSubstr("not a regular file"));
   EXPECT_TRUE(absl::IsNotFound(alone->OpenFile("dangling").status()));
 
   const auto cache = Dir::OpenUnder(t + "/root/snapshots/c/", 2);
   ASSERT_TRUE(cache.ok()) << cache.status();
   EXPECT_EQ(cache->OpenFile("link")->size, 4u);
-  EXPECT_THAT(std::string(cache->OpenFile("out").status().message()), HasSubstr("leaves the allowed root"));
+  EXPECT_THAT(std::string(cache->OpenFile("out").status().message()),
+              HasSubstr("leaves the allowed root"));
   EXPECT_THAT(std::string(cache->OpenFile("/etc/passwd").status().message()), HasSubstr("passwd"));
-  EXPECT_THAT(std::string(Dir::Open(t + "/secret").status().message()), HasSubstr("not a directory"));
+  EXPECT_THAT(std::string(Dir::Open(t + "/secret").status().message()),
+              HasSubstr("not a directory"));
 }
 
 TEST(FileTest, CutShortNamesTheOffset) {

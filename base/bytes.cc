@@ -23,11 +23,13 @@ std::string HumanBytes(uint64_t n) {
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view text) {
   const auto bad = [&] {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", Printable(text), "\" is not a size: a number, then nothing or one of "
+        absl::StrCat("\"", Printable(text),
+                     "\" is not a size: a number, then nothing or one of "
                      "KiB MiB GiB TiB K M G T KB MB GB TB"));
   };
   size_t digits = 0;
-  while (digits < text.size() && (absl::ascii_isdigit(text[digits]) || text[digits] == '.')) ++digits;
+  while (digits < text.size() && (absl::ascii_isdigit(text[digits]) || text[digits] == '.'))
+    ++digits;
   double value;
   if (digits == 0 || !absl::SimpleAtod(text.substr(0, digits), &value)) return bad();
   std::string unit = absl::AsciiStrToUpper(absl::StripAsciiWhitespace(text.substr(digits)));
@@ -35,7 +37,8 @@ absl::StatusOr<uint64_t> ParseBytes(absl::string_view text) {
     static constexpr absl::string_view kLetters = "KMGT";
     const size_t power = kLetters.find(unit[0]);
     const absl::string_view rest = absl::string_view(unit).substr(1);
-    if (power == absl::string_view::npos || !(rest.empty() || rest == "B" || rest == "IB")) return bad();
+    if (power == absl::string_view::npos || !(rest.empty() || rest == "B" || rest == "IB"))
+      return bad();
     value *= std::pow(rest == "IB" ? 1024.0 : 1000.0, static_cast<double>(power + 1));
   }
   if (!(value >= 0) || value >= 9.2e18) return bad();
@@ -48,8 +51,11 @@ namespace {
 size_t Utf8Length(absl::string_view s) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
   const uint8_t c = at(0);
-  const size_t n = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3
-                   : c >= 0xF0 && c < 0xF5 ? 4 : 0;
+  const size_t n = c < 0x80                ? 1
+                   : c >= 0xC2 && c < 0xE0 ? 2
+                   : c >= 0xE0 && c < 0xF0 ? 3
+                   : c >= 0xF0 && c < 0xF5 ? 4
+                                           : 0;
   if (n == 0 || s.size() < n) return 0;
   for (size_t i = 1; i < n; ++i)
     if ((at(i) & 0xC0) != 0x80) return 0;
@@ -71,7 +77,8 @@ std::string Printable(absl::string_view data, size_t max) {
       out += {'\\', static_cast<char>(c)};
     } else if (c == '\n') {
       out += "\\n";
-    } else if (n == 0 || c < 0x20 || c == 0x7F || (n == 2 && c == 0xC2 && static_cast<uint8_t>(data[1]) < 0xA0)) {
+    } else if (n == 0 || c < 0x20 || c == 0x7F ||
+               (n == 2 && c == 0xC2 && static_cast<uint8_t>(data[1]) < 0xA0)) {
       for (size_t i = 0; i < std::max<size_t>(n, 1); ++i)
         absl::StrAppendFormat(&out, "\\x%02x", static_cast<uint8_t>(data[i]));
     } else {

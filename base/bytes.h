@@ -38,12 +38,14 @@ constexpr uint64_t AlignUp(uint64_t n, uint64_t to) { return (n + to - 1) & ~(to
 // "12.3 MB" (powers of 1000) for people.
 std::string HumanBytes(uint64_t n);
 
-// "12GiB", "500M", "1.5GB", "4096": bytes. KiB, MiB, GiB, TiB are powers of 1024; K, KB, M, MB, G, GB,
-// T, TB powers of 1000. InvalidArgument for anything else, negative numbers and what passes 2^63.
+// "12GiB", "500M", "1.5GB", "4096": bytes. KiB, MiB, GiB, TiB are powers of 1024; K, KB, M, MB, G,
+// GB, T, TB powers of 1000. InvalidArgument for anything else, negative numbers and what passes
+// 2^63.
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view text);
 
-// Bytes a program printed or a file named, made safe to print on one line of a terminal: control characters,
-// quotes, backslashes and bytes that are not UTF-8 as escapes; cut to `max` bytes with "..." where longer.
+// Bytes a program printed or a file named, made safe to print on one line of a terminal: control
+// characters, quotes, backslashes and bytes that are not UTF-8 as escapes; cut to `max` bytes with
+// "..." where longer.
 std::string Printable(absl::string_view data, size_t max = 200);
 
 // Lower-case hex.

@@ -3,7 +3,8 @@
 
 namespace glyd {
 
-// Cores that this process may use: its affinity, less where its cgroup's CPU quota is smaller. 1 at least.
+// Cores that this process may use: its affinity, less where its cgroup's CPU quota is smaller. 1 at
+// least.
 int AvailableCpus();
 
 }  // namespace glyd

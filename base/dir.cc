@@ -19,8 +19,8 @@
 namespace glyd {
 namespace {
 
-absl::StatusOr<UniqueFd> OpenAt2(int root, const std::string& path, int flags, absl::string_view name,
-                                 absl::string_view root_name) {
+absl::StatusOr<UniqueFd> OpenAt2(int root, const std::string& path, int flags,
+                                 absl::string_view name, absl::string_view root_name) {
   struct open_how how = {};
   how.flags = static_cast<uint64_t>(flags | O_CLOEXEC);
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -32,8 +32,7 @@ absl::StatusOr<UniqueFd> OpenAt2(int root, const std::string& path, int flags, a
   } while (fd < 0 && (errno == EINTR || (errno == EAGAIN && ++tries < 100)));
   if (fd >= 0) return UniqueFd(static_cast<int>(fd));
   if (errno == EXDEV)
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": leaves the allowed root ", root_name));
+    return absl::InvalidArgumentError(absl::StrCat(name, ": leaves the allowed root ", root_name));
   return ErrnoStatus(errno, name);
 }
 
@@ -61,13 +60,14 @@ absl::StatusOr<Dir> Dir::OpenUnder(absl::string_view path, int levels) {
       return absl::InvalidArgumentError(absl::StrCat(Printable(path, 4096), ": not a directory"));
     return ErrnoStatus(error, Printable(path, 4096));
   }
-  GLYD_ASSIGN_OR_RETURN(Dir d, OpenBeneath(std::make_shared<const UniqueFd>(std::move(fd)), root, relative));
+  GLYD_ASSIGN_OR_RETURN(
+      Dir d, OpenBeneath(std::make_shared<const UniqueFd>(std::move(fd)), root, relative));
   d.name_ = std::string(path);
   return d;
 }
 
-absl::StatusOr<Dir> Dir::OpenBeneath(std::shared_ptr<const UniqueFd> root, absl::string_view root_name,
-                                     absl::string_view relative) {
+absl::StatusOr<Dir> Dir::OpenBeneath(std::shared_ptr<const UniqueFd> root,
+                                     absl::string_view root_name, absl::string_view relative) {
   Dir d;
   d.root_ = std::move(root);
   d.root_name_ = std::string(root_name);
@@ -90,14 +90,16 @@ absl::StatusOr<Dir> Dir::Subdir(absl::string_view name) const {
 
 absl::StatusOr<OpenedFile> Dir::OpenFile(absl::string_view name) const {
   const std::string shown = Printable(In(name), 4096);
-  if (name.empty() || HasNul(name)) return absl::InvalidArgumentError(absl::StrCat(shown, ": not a file name"));
+  if (name.empty() || HasNul(name))
+    return absl::InvalidArgumentError(absl::StrCat(shown, ": not a file name"));
   // A link inside the directory may go up as far as the root, so the walk starts there.
   OpenedFile f;
-  GLYD_ASSIGN_OR_RETURN(f.fd, OpenAt2(root_->get(), absl::StrCat(relative_, "/", name), O_RDONLY | O_NONBLOCK,
-                                      shown, root_name_));
+  GLYD_ASSIGN_OR_RETURN(f.fd, OpenAt2(root_->get(), absl::StrCat(relative_, "/", name),
+                                      O_RDONLY | O_NONBLOCK, shown, root_name_));
   struct stat st;
   if (::fstat(f.fd.get(), &st) != 0) return ErrnoStatus(errno, shown);
-  if (!S_ISREG(st.st_mode)) return absl::InvalidArgumentError(absl::StrCat(shown, ": not a regular file"));
+  if (!S_ISREG(st.st_mode))
+    return absl::InvalidArgumentError(absl::StrCat(shown, ": not a regular file"));
   f.size = static_cast<uint64_t>(st.st_size);
   f.device = st.st_dev;
   f.inode = st.st_ino;

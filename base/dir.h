@@ -19,19 +19,21 @@ struct OpenedFile {
   uint64_t device = 0, inode = 0;
 };
 
-// A directory beneath a root that no path, link or name in it can leave (openat2, RESOLVE_BENEATH). Copies
-// share the root. Thread-safe.
+// A directory beneath a root that no path, link or name in it can leave (openat2, RESOLVE_BENEATH).
+// Copies share the root. Thread-safe.
 class Dir {
  public:
   // `path` itself is the root.
   static absl::StatusOr<Dir> Open(absl::string_view path);
   // `path` with a root `levels` directories above it (a Hub snapshot links to ../../blobs: 2).
   static absl::StatusOr<Dir> OpenUnder(absl::string_view path, int levels);
-  // `relative` beneath an open directory; `root_name` is how messages call the root. "." is the root itself.
-  static absl::StatusOr<Dir> OpenBeneath(std::shared_ptr<const UniqueFd> root, absl::string_view root_name,
-                                         absl::string_view relative);
+  // `relative` beneath an open directory; `root_name` is how messages call the root. "." is the
+  // root itself.
+  static absl::StatusOr<Dir> OpenBeneath(std::shared_ptr<const UniqueFd> root,
+                                         absl::string_view root_name, absl::string_view relative);
 
-  // A regular file, opened O_RDONLY|O_NONBLOCK|O_CLOEXEC. InvalidArgument where the name leaves the root
+  // A regular file, opened O_RDONLY|O_NONBLOCK|O_CLOEXEC. InvalidArgument where the name leaves the
+  // root
   // ("leaves the allowed root NAME") or is no regular file; NotFound where there is none.
   absl::StatusOr<OpenedFile> OpenFile(absl::string_view name) const;
   // Names in the directory, sorted by bytes, without "." and "..".

@@ -10,17 +10,20 @@
 
 namespace glyd {
 
-// errno as a status: the code by what the caller does next (ENOENT NotFound, EACCES PermissionDenied, ENOSPC,
-// EDQUOT, EFBIG, ENOMEM, EMFILE ResourceExhausted, ...), the text "`what`: No space left on device".
+// errno as a status: the code by what the caller does next (ENOENT NotFound, EACCES
+// PermissionDenied, ENOSPC, EDQUOT, EFBIG, ENOMEM, EMFILE ResourceExhausted, ...), the text
+// "`what`: No space left on device".
 absl::Status ErrnoStatus(int error, absl::string_view what);
 
-// Reads exactly `bytes` at `offset`, whatever one pread moves. DataLoss, with the file's name and the offset,
-// where the file ends before.
+// Reads exactly `bytes` at `offset`, whatever one pread moves. DataLoss, with the file's name and
+// the offset, where the file ends before.
 absl::Status PreadFull(int fd, void* out, uint64_t bytes, uint64_t offset, absl::string_view name);
 
-// Writes all, whatever one write moves. A failure for want of room names the file and the bytes still to write.
+// Writes all, whatever one write moves. A failure for want of room names the file and the bytes
+// still to write.
 absl::Status WriteFull(int fd, const void* data, uint64_t bytes, absl::string_view name);
-absl::Status PwriteFull(int fd, const void* data, uint64_t bytes, uint64_t offset, absl::string_view name);
+absl::Status PwriteFull(int fd, const void* data, uint64_t bytes, uint64_t offset,
+                        absl::string_view name);
 
 // fsync, with its failure told.
 absl::Status Sync(int fd, absl::string_view name);

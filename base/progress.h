@@ -7,8 +7,8 @@
 
 namespace glyd {
 
-// Where long work tells how far it is, and asks whether to go on. Called from several threads at once; calls
-// are cheap and never block for long. The base class hears nothing and never cancels.
+// Where long work tells how far it is, and asks whether to go on. Called from several threads at
+// once; calls are cheap and never block for long. The base class hears nothing and never cancels.
 class Progress {
  public:
   virtual ~Progress() = default;

@@ -8,8 +8,8 @@
 
 namespace glyd {
 
-// A stable reason for programs (docs/errors.md) beside a status's text for people. It travels over gRPC as
-// google.rpc.ErrorInfo. The payload's key, its value the reason's text:
+// A stable reason for programs (docs/errors.md) beside a status's text for people. It travels over
+// gRPC as google.rpc.ErrorInfo. The payload's key, its value the reason's text:
 inline constexpr char kReasonPayload[] = "type.glyd/reason";
 
 inline absl::Status WithReason(absl::Status status, absl::string_view reason) {

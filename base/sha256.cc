@@ -10,7 +10,8 @@ namespace glyd {
 
 struct Sha256::Context {
   EVP_MD_CTX* evp = EVP_MD_CTX_new();
-  // A digest that fails to start means a broken OpenSSL (or no memory): there is nothing to go on with.
+  // A digest that fails to start means a broken OpenSSL (or no memory): there is nothing to go on
+  // with.
   Context() {
     if (evp == nullptr || EVP_DigestInit_ex(evp, EVP_sha256(), nullptr) != 1) std::abort();
   }

@@ -20,9 +20,9 @@ absl::StatusOr<sockaddr_un> Address(const std::string& path) {
   sockaddr_un a = {};
   a.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof a.sun_path)
-    return absl::InvalidArgumentError(absl::StrCat("socket path ", Printable(path), ": ", path.size(),
-                                                   " characters, 1 to ", sizeof a.sun_path - 1,
-                                                   " are possible"));
+    return absl::InvalidArgumentError(absl::StrCat("socket path ", Printable(path), ": ",
+                                                   path.size(), " characters, 1 to ",
+                                                   sizeof a.sun_path - 1, " are possible"));
   std::memcpy(a.sun_path, path.data(), path.size());
   return a;
 }
@@ -111,7 +111,8 @@ absl::StatusOr<Frame> RecvFrame(int socket, size_t max_bytes) {
   }
   const uint32_t length = LoadLe32(head);
   if (length > max_bytes)
-    return absl::DataLossError(absl::StrCat("a message of ", length, " bytes, at most ", max_bytes));
+    return absl::DataLossError(
+        absl::StrCat("a message of ", length, " bytes, at most ", max_bytes));
   f.data.resize(length);
   for (size_t at = 0; at < length;) {
     GLYD_ASSIGN_OR_RETURN(const size_t n, Receive(socket, f.data.data() + at, length - at, &f.fds));
@@ -130,7 +131,8 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int backlog) {
   const int error = errno;
   ::umask(old);
   if (bound != 0) return ErrnoStatus(error, absl::StrCat("socket ", Printable(path)));
-  if (::listen(s.get(), backlog) != 0) return ErrnoStatus(errno, absl::StrCat("socket ", Printable(path)));
+  if (::listen(s.get(), backlog) != 0)
+    return ErrnoStatus(errno, absl::StrCat("socket ", Printable(path)));
   return s;
 }
 

@@ -29,7 +29,13 @@ namespace glyd {
 namespace {
 
 // docs/operating.md lists them.
-enum ExitCode { kStopped = 0, kDeviceLost = 70, kLockHeld = 75, kBadConfig = 78, kSecondTerm = 143 };
+enum ExitCode {
+  kStopped = 0,
+  kDeviceLost = 70,
+  kLockHeld = 75,
+  kBadConfig = 78,
+  kSecondTerm = 143
+};
 
 absl::Status MakeDirectory(const std::string& path) {
   std::error_code error;
@@ -52,11 +58,13 @@ std::string BootId() {
   return id;
 }
 
-// A socket at `path`, ours to bind: the lock beside it is held, so what is there is a dead daemon's.
+// A socket at `path`, ours to bind: the lock beside it is held, so what is there is a dead
+// daemon's.
 absl::StatusOr<UniqueFd> Bind(const std::string& path, bool open_to_others) {
   struct stat st;
   if (::lstat(path.c_str(), &st) == 0) {
-    if (!S_ISSOCK(st.st_mode)) return absl::AlreadyExistsError(absl::StrCat(path, " is there and is no socket"));
+    if (!S_ISSOCK(st.st_mode))
+      return absl::AlreadyExistsError(absl::StrCat(path, " is there and is no socket"));
     ::unlink(path.c_str());
   }
   GLYD_ASSIGN_OR_RETURN(UniqueFd s, ListenUnix(path, 1024));
@@ -65,7 +73,8 @@ absl::StatusOr<UniqueFd> Bind(const std::string& path, bool open_to_others) {
   return s;
 }
 
-// Ends the process should the orderly way hang: gRPC waits for ever for a call that was never finished.
+// Ends the process should the orderly way hang: gRPC waits for ever for a call that was never
+// finished.
 class Watchdog {
  public:
   void Start(absl::Duration grace) {
@@ -145,7 +154,8 @@ absl::Status Glydd::StartDevices() {
   jobs.at_once = config_.jobs;
   jobs.queue = config_.queue;
   jobs_ = std::make_unique<Jobs>(jobs, models_.get(), &roots_, generation);
-  daemon_ = {&config_, &roots_, served, &sessions_, models_.get(), arenas_.get(), jobs_.get(), absl::Now()};
+  daemon_ = {&config_,      &roots_,       served,      &sessions_,
+             models_.get(), arenas_.get(), jobs_.get(), absl::Now()};
   for (ServedDevice* d : served) {
     GLYD_RETURN_IF_ERROR(d->slot->Start([this, d] {
       std::vector<DeviceSlot::Told> told = models_->Restore(d);
@@ -169,7 +179,8 @@ absl::Status Glydd::StartServer(UniqueFd grpc_socket, UniqueFd broker_socket) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   auto external = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   builder.SetMaxReceiveMessageSize(4 << 20);
@@ -184,7 +195,8 @@ absl::Status Glydd::StartServer(UniqueFd grpc_socket, UniqueFd broker_socket) {
     models_->EndSession(session);
     arenas_->EndSession(session);
   };
-  broker_ = std::make_unique<Broker>(std::move(broker_socket), std::move(o), &sessions_, models_.get(), arenas_.get());
+  broker_ = std::make_unique<Broker>(std::move(broker_socket), std::move(o), &sessions_,
+                                     models_.get(), arenas_.get());
   acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket), allowed, std::move(external));
   return absl::OkStatus();
 }
@@ -196,7 +208,8 @@ void Glydd::Preload() {
     r.set_path(p.path);
     r.set_pin(p.pin);
     const auto m = models_->Load(r);
-    if (!m.ok()) Log(LogLevel::kError, "preload failed", {{"name", p.name}, {"error", m.status().message()}});
+    if (!m.ok())
+      Log(LogLevel::kError, "preload failed", {{"name", p.name}, {"error", m.status().message()}});
   }
 }
 
@@ -224,10 +237,12 @@ int Glydd::Run(const sigset_t& signals) {
     if (absl::Status s = MakeDirectory(dir); !s.ok()) return Fail(kBadConfig, s);
   auto socket_lock = LockFile::Acquire(config_.socket + ".lock");
   if (!socket_lock.ok())
-    return Fail(absl::IsAlreadyExists(socket_lock.status()) ? kLockHeld : kBadConfig, socket_lock.status());
+    return Fail(absl::IsAlreadyExists(socket_lock.status()) ? kLockHeld : kBadConfig,
+                socket_lock.status());
   auto state_lock = LockFile::Acquire(config_.state + "/lock");
   if (!state_lock.ok())
-    return Fail(absl::IsAlreadyExists(state_lock.status()) ? kLockHeld : kBadConfig, state_lock.status());
+    return Fail(absl::IsAlreadyExists(state_lock.status()) ? kLockHeld : kBadConfig,
+                state_lock.status());
   auto roots = Roots::Open(config_.roots);
   if (!roots.ok()) return Fail(kBadConfig, roots.status());
   roots_ = *std::move(roots);
@@ -241,7 +256,10 @@ int Glydd::Run(const sigset_t& signals) {
     return Fail(kDeviceLost, s);
   Preload();
   Log(LogLevel::kInfo, "ready",
-      {{"version", kVersion}, {"socket", config_.socket}, {"pid", ::getpid()}, {"device", config_.devices.front()},
+      {{"version", kVersion},
+       {"socket", config_.socket},
+       {"pid", ::getpid()},
+       {"device", config_.devices.front()},
        {"budget", devices_.front()->budget.limit()}});
 
   int signal = 0;

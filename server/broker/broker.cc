@@ -41,8 +41,8 @@ constexpr uint32_t kProtocol = 1;
 // A connection that says nothing is closed: sessions are what is limited, not connections.
 constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
 
-// The peer's process. SO_PEERPIDFD names the very process that connected; pidfd_open, for older kernels, whatever has
-// its number now.
+// The peer's process. SO_PEERPIDFD names the very process that connected; pidfd_open, for older
+// kernels, whatever has its number now.
 UniqueFd OpenPidfd(int socket, int pid) {
   int fd = -1;
   socklen_t n = sizeof fd;
@@ -55,7 +55,9 @@ UniqueFd OpenPidfd(int socket, int pid) {
 
 bool AllowedPeers::Allows(uint32_t uid, uint32_t gid, int pid) const {
   if (uid == ::geteuid() || std::find(uids.begin(), uids.end(), uid) != uids.end()) return true;
-  const auto listed = [this](uint32_t g) { return std::find(gids.begin(), gids.end(), g) != gids.end(); };
+  const auto listed = [this](uint32_t g) {
+    return std::find(gids.begin(), gids.end(), g) != gids.end();
+  };
   if (gids.empty()) return false;
   if (listed(gid)) return true;
   // The peer's supplementary groups, from its status: SO_PEERCRED has but the primary one.
@@ -69,7 +71,8 @@ bool AllowedPeers::Allows(uint32_t uid, uint32_t gid, int pid) const {
   return false;
 }
 
-Broker::Broker(UniqueFd listener, Options options, Sessions* sessions, Models* models, Arenas* arenas)
+Broker::Broker(UniqueFd listener, Options options, Sessions* sessions, Models* models,
+               Arenas* arenas)
     : listener_(std::move(listener)),
       options_(std::move(options)),
       sessions_(sessions),
@@ -79,7 +82,8 @@ Broker::Broker(UniqueFd listener, Options options, Sessions* sessions, Models* m
       wake_(::eventfd(0, EFD_CLOEXEC)),
       spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   ::fcntl(listener_.get(), F_SETFL, ::fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
-  for (const auto& [fd, key] : {std::pair(listener_.get(), kListenerKey), std::pair(wake_.get(), kWakeKey)}) {
+  for (const auto& [fd, key] :
+       {std::pair(listener_.get(), kListenerKey), std::pair(wake_.get(), kWakeKey)}) {
     epoll_event e = {};
     e.events = EPOLLIN;
     e.data.u64 = key;
@@ -98,8 +102,8 @@ Broker::~Broker() {
 void Broker::Run() {
   while (!stopping_) {
     epoll_event events[64];
-    const bool hellos_due =
-        std::any_of(connections_.begin(), connections_.end(), [](const auto& c) { return c.second.session == 0; });
+    const bool hellos_due = std::any_of(connections_.begin(), connections_.end(),
+                                        [](const auto& c) { return c.second.session == 0; });
     const int n = ::epoll_wait(epoll_.get(), events, 64, hellos_due ? 1000 : -1);
     for (int i = 0; i < n; ++i) {
       const uint64_t key = events[i].data.u64;
@@ -130,8 +134,8 @@ void Broker::Accept() {
     if (!s) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EMFILE || errno == ENFILE) {
-        // The spare one lets the connection be taken and ended, so that the peer hears of it and the listener is not
-        // ready for ever.
+        // The spare one lets the connection be taken and ended, so that the peer hears of it and
+        // the listener is not ready for ever.
         spare_.reset();
         s.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         s.reset();
@@ -148,7 +152,8 @@ void Broker::Accept() {
     c.uid = peer->uid;
     c.since = absl::Now();
     if (!options_.allowed.Allows(peer->uid, peer->gid, peer->pid)) {
-      c.refused = absl::StrCat("uid ", peer->uid, " may not connect; the operator lists it with --allow-uid");
+      c.refused = absl::StrCat("uid ", peer->uid,
+                               " may not connect; the operator lists it with --allow-uid");
       Log(LogLevel::kWarning, "peer refused", {{"uid", peer->uid}, {"pid", peer->pid}});
     }
     c.pidfd = OpenPidfd(s.get(), peer->pid);
@@ -186,7 +191,8 @@ void Broker::OnReadable(uint64_t key) {
   Connection& c = it->second;
   for (;;) {
     char buffer[4096];
-    // Descriptors that a peer sends are dropped by the kernel: there is no room for control data here.
+    // Descriptors that a peer sends are dropped by the kernel: there is no room for control data
+    // here.
     const ssize_t n = ::recv(c.socket.get(), buffer, sizeof buffer, 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -197,7 +203,8 @@ void Broker::OnReadable(uint64_t key) {
       if (length > kMaxFrame) return Close(key);
       if (c.in.size() < 4 + size_t{length}) break;
       BrokerRequest request;
-      const bool good = request.ParseFromArray(c.in.data() + 4, static_cast<int>(length)) && Serve(c, request);
+      const bool good =
+          request.ParseFromArray(c.in.data() + 4, static_cast<int>(length)) && Serve(c, request);
       if (!good) return Close(key);
       c.in.erase(0, 4 + size_t{length});
     }
@@ -246,13 +253,15 @@ absl::Status Broker::Fetch(Connection& c, const glyd::v1::BrokerFetch& fetch, Br
                            std::vector<SharedFd>* fds) {
   glyd::v1::BrokerFds& out = *reply->mutable_fds();
   if (!fetch.arena_id().empty()) {
-    GLYD_ASSIGN_OR_RETURN(const std::shared_ptr<Arena> arena, arenas_->Find(c.session, fetch.arena_id()));
+    GLYD_ASSIGN_OR_RETURN(const std::shared_ptr<Arena> arena,
+                          arenas_->Find(c.session, fetch.arena_id()));
     out.set_memory_bytes(arena->bytes);
     out.set_has_memory(true);
     fds->push_back(arena->memory);
     return absl::OkStatus();
   }
-  GLYD_ASSIGN_OR_RETURN(const std::shared_ptr<Allocation> a, models_->Leased(c.session, fetch.lease_id()));
+  GLYD_ASSIGN_OR_RETURN(const std::shared_ptr<Allocation> a,
+                        models_->Leased(c.session, fetch.lease_id()));
   out.set_memory_bytes(a->bytes);
   out.set_table_bytes(a->table_bytes);
   out.set_has_memory(true);

@@ -25,9 +25,10 @@ struct AllowedPeers {
   bool Allows(uint32_t uid, uint32_t gid, int pid) const;
 };
 
-// Serves the broker's socket (proto/glyd/v1/broker.proto) on a thread of its own: sessions begin and end here, and
-// descriptors leave by here. A session ends at its connection's end, or when its process is dead (a pidfd), although
-// a child of it may hold the socket. A peer that sends nonsense, or does not read, loses its connection alone.
+// Serves the broker's socket (proto/glyd/v1/broker.proto) on a thread of its own: sessions begin
+// and end here, and descriptors leave by here. A session ends at its connection's end, or when its
+// process is dead (a pidfd), although a child of it may hold the socket. A peer that sends
+// nonsense, or does not read, loses its connection alone.
 class Broker {
  public:
   struct Options {
@@ -55,10 +56,12 @@ class Broker {
   void Accept();
   void OnReadable(uint64_t key);
   bool Serve(Connection& c, const glyd::v1::BrokerRequest& request);
-  bool Reply(Connection& c, const glyd::v1::BrokerReply& reply, const std::vector<SharedFd>& fds = {});
-  absl::Status Hello(Connection& c, const glyd::v1::BrokerHello& hello, glyd::v1::BrokerReply* reply);
-  absl::Status Fetch(Connection& c, const glyd::v1::BrokerFetch& fetch, glyd::v1::BrokerReply* reply,
-                     std::vector<SharedFd>* fds);
+  bool Reply(Connection& c, const glyd::v1::BrokerReply& reply,
+             const std::vector<SharedFd>& fds = {});
+  absl::Status Hello(Connection& c, const glyd::v1::BrokerHello& hello,
+                     glyd::v1::BrokerReply* reply);
+  absl::Status Fetch(Connection& c, const glyd::v1::BrokerFetch& fetch,
+                     glyd::v1::BrokerReply* reply, std::vector<SharedFd>* fds);
   void Close(uint64_t key);
   void CloseIdle();
 

@@ -27,17 +27,19 @@ Arenas::~Arenas() {
   freer_.Stop();
 }
 
-void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& device, Created created) {
+void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& device,
+                    Created created) {
   ServedDevice* on = nullptr;
   for (ServedDevice* d : devices_)
     if (on == nullptr && (device.empty() || device == d->slot->name())) on = d;
   if (on == nullptr)
-    return created(
-        WithReason(absl::NotFoundError(absl::StrCat("no device \"", Printable(device), "\"")), "NO_DEVICE"));
-  if (bytes == 0 || bytes > kMaxBytes)
     return created(WithReason(
-        absl::InvalidArgumentError(absl::StrCat("an arena of ", bytes, " bytes: 1 to ", kMaxBytes, " are possible")),
-        "BAD_SIZE"));
+        absl::NotFoundError(absl::StrCat("no device \"", Printable(device), "\"")), "NO_DEVICE"));
+  if (bytes == 0 || bytes > kMaxBytes)
+    return created(
+        WithReason(absl::InvalidArgumentError(absl::StrCat("an arena of ", bytes, " bytes: 1 to ",
+                                                           kMaxBytes, " are possible")),
+                   "BAD_SIZE"));
   bytes = AlignUp(bytes, kAllocationAlign);
   auto arena = std::make_shared<Arena>();
   arena->session_id = session_id;
@@ -45,15 +47,17 @@ void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& devi
   {
     absl::MutexLock lock(&mu_);
     if (per_session_[session_id] >= kMaxPerSession)
-      return created(WithReason(
-          absl::ResourceExhaustedError(absl::StrCat("this session has ", kMaxPerSession, " arenas, the most it may")),
-          "TOO_MANY_ARENAS"));
+      return created(
+          WithReason(absl::ResourceExhaustedError(absl::StrCat("this session has ", kMaxPerSession,
+                                                               " arenas, the most it may")),
+                     "TOO_MANY_ARENAS"));
     if (!on->budget.Take(bytes)) {
       if (per_session_[session_id] == 0) per_session_.erase(session_id);
-      return created(WithReason(
-          absl::ResourceExhaustedError(absl::StrFormat("no room for an arena on %s: %d bytes asked, %d free, limit %d",
-                                                       on->slot->name(), bytes, on->budget.free(), on->budget.limit())),
-          "NO_ROOM"));
+      return created(
+          WithReason(absl::ResourceExhaustedError(absl::StrFormat(
+                         "no room for an arena on %s: %d bytes asked, %d free, limit %d",
+                         on->slot->name(), bytes, on->budget.free(), on->budget.limit())),
+                     "NO_ROOM"));
     }
     ++per_session_[session_id];
     arena->bytes = bytes;
@@ -64,7 +68,8 @@ void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& devi
   arena->id = absl::StrFormat("%016x-a%d-%016x", generation_, arena->number, random);
   arena->on_free = [this](Arena* gone) {
     gone->device->budget.Give(gone->bytes);
-    freer_.Post([slot = gone->device->slot.get(), number = gone->number, memory = std::move(gone->memory)]() mutable {
+    freer_.Post([slot = gone->device->slot.get(), number = gone->number,
+                 memory = std::move(gone->memory)]() mutable {
       ToWorker m;
       m.mutable_free_arena()->set_arena_id(number);
       slot->Tell(std::move(m));
@@ -78,16 +83,18 @@ void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& devi
   m.mutable_create_arena()->set_arena_id(arena->number);
   m.mutable_create_arena()->set_bytes(bytes);
   on->slot->Call(std::move(m), {},
-                 [this, arena, created = std::move(created)](const FromWorker& answer, std::vector<UniqueFd> fds) {
+                 [this, arena, created = std::move(created)](const FromWorker& answer,
+                                                             std::vector<UniqueFd> fds) {
                    OnCreated(arena, answer, std::move(fds), created);
                  });
 }
 
-void Arenas::OnCreated(const std::shared_ptr<Arena>& arena, const FromWorker& m, std::vector<UniqueFd> fds,
-                       const Created& created) {
+void Arenas::OnCreated(const std::shared_ptr<Arena>& arena, const FromWorker& m,
+                       std::vector<UniqueFd> fds, const Created& created) {
   if (m.has_error())
-    return created(WithReason(absl::Status(static_cast<absl::StatusCode>(m.error().code()), m.error().message()),
-                              m.error().reason()));
+    return created(WithReason(
+        absl::Status(static_cast<absl::StatusCode>(m.error().code()), m.error().message()),
+        m.error().reason()));
   if (!m.has_done()) return;
   if (fds.size() != 1) return created(absl::InternalError("the worker sent no memory"));
   arena->memory = std::make_shared<const UniqueFd>(std::move(fds[0]));
@@ -98,7 +105,8 @@ void Arenas::OnCreated(const std::shared_ptr<Arena>& arena, const FromWorker& m,
   created(arena);
 }
 
-absl::StatusOr<std::shared_ptr<Arena>> Arenas::Find(uint64_t session_id, const std::string& id) const {
+absl::StatusOr<std::shared_ptr<Arena>> Arenas::Find(uint64_t session_id,
+                                                    const std::string& id) const {
   absl::MutexLock lock(&mu_);
   const auto it = arenas_.find(id);
   if (it == arenas_.end() || it->second->session_id != session_id)

@@ -15,8 +15,8 @@
 
 namespace glyd {
 
-// Memory for activations that a session may write and a worker reads: sealed against shrinking, so that neither can
-// pull it from under the other.
+// Memory for activations that a session may write and a worker reads: sealed against shrinking, so
+// that neither can pull it from under the other.
 struct Arena {
   uint64_t number = 0;
   std::string id;
@@ -39,8 +39,8 @@ class Arenas {
   ~Arenas();
 
   using Created = std::function<void(absl::StatusOr<std::shared_ptr<Arena>>)>;
-  // InvalidArgument, reason BAD_SIZE, for 0 bytes or more than kMaxBytes; ResourceExhausted, reason NO_ROOM.
-  // `created` may be called before this returns.
+  // InvalidArgument, reason BAD_SIZE, for 0 bytes or more than kMaxBytes; ResourceExhausted, reason
+  // NO_ROOM. `created` may be called before this returns.
   void Create(uint64_t session_id, uint64_t bytes, const std::string& device, Created created);
   absl::Status Release(uint64_t session_id, const std::string& id);
   // NotFound, reason NO_ARENA, also for another session's.
@@ -49,8 +49,8 @@ class Arenas {
   std::vector<DeviceSlot::Told> Restore(const ServedDevice* device) const;
 
  private:
-  void OnCreated(const std::shared_ptr<Arena>& arena, const worker::v1::FromWorker& m, std::vector<UniqueFd> fds,
-                 const Created& created);
+  void OnCreated(const std::shared_ptr<Arena>& arena, const worker::v1::FromWorker& m,
+                 std::vector<UniqueFd> fds, const Created& created);
 
   const std::vector<ServedDevice*> devices_;
   const uint64_t generation_;

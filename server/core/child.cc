@@ -23,20 +23,22 @@ namespace {
 using worker::v1::FromWorker;
 using worker::v1::ToWorker;
 
-// A model's table is the largest message that a worker sends: tens of thousands of notes and names fit.
+// A model's table is the largest message that a worker sends: tens of thousands of notes and names
+// fit.
 constexpr size_t kMaxMessage = size_t{64} << 20;
 
 std::string ExitText(int status) {
   if (WIFSIGNALED(status))
-    return absl::StrCat("ended by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
+    return absl::StrCat("ended by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)),
+                        ")");
   return absl::StrCat("ended with code ", WEXITSTATUS(status));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Child>> Child::Spawn(const std::string& program,
-                                                    const std::vector<std::string>& arguments,
-                                                    std::function<void(const std::string&)> on_exit) {
+absl::StatusOr<std::unique_ptr<Child>> Child::Spawn(
+    const std::string& program, const std::vector<std::string>& arguments,
+    std::function<void(const std::string&)> on_exit) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     return ErrnoStatus(errno, "socketpair");
@@ -64,7 +66,8 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Spawn(const std::string& program,
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   pid_t pid;
-  const int error = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
+  const int error =
+      ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) return ErrnoStatus(error, absl::StrCat("starting ", program));
@@ -72,7 +75,10 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Spawn(const std::string& program,
 }
 
 Child::Child(pid_t pid, UniqueFd socket, std::function<void(const std::string&)> on_exit)
-    : pid_(pid), socket_(std::move(socket)), on_exit_(std::move(on_exit)), last_heard_(absl::Now()) {
+    : pid_(pid),
+      socket_(std::move(socket)),
+      on_exit_(std::move(on_exit)),
+      last_heard_(absl::Now()) {
   absl::MutexLock lock(&end_mu_);
   reader_ = std::thread([this] { ReadLoop(); });
   writer_ = std::thread([this] { WriteLoop(); });
@@ -133,7 +139,9 @@ void Child::WriteLoop() {
     Outgoing out;
     {
       absl::MutexLock lock(&mu_);
-      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_ || !outgoing_.empty(); };
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return ended_ || !outgoing_.empty();
+      };
       mu_.Await(absl::Condition(&ready));
       if (ended_) return;
       out = std::move(outgoing_.front());
@@ -163,7 +171,8 @@ void Child::ReadLoop() {
     }
     event(message, std::move(frame->fds));
   }
-  // The socket is at its end; a process that lives on without it is of no use. One that was asked to end gets to.
+  // The socket is at its end; a process that lives on without it is of no use. One that was asked
+  // to end gets to.
   ::shutdown(socket_.get(), SHUT_RDWR);
   int status = 0;
   pid_t got = 0;

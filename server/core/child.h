@@ -24,17 +24,20 @@ namespace glyd {
 // A descriptor that several holders share.
 using SharedFd = std::shared_ptr<const UniqueFd>;
 
-// A glyd-worker process and the calls in flight in it. Thread-safe. Nothing here blocks but End and the destructor.
+// A glyd-worker process and the calls in flight in it. Thread-safe. Nothing here blocks but End and
+// the destructor.
 class Child {
  public:
-  // What a call hears, on the child's reader thread: each answer with its descriptors; the last one is `done` or
-  // `error`. Where the process ends first it is an error UNAVAILABLE, reason WORKER_LOST. It must not block.
+  // What a call hears, on the child's reader thread: each answer with its descriptors; the last one
+  // is `done` or `error`. Where the process ends first it is an error UNAVAILABLE, reason
+  // WORKER_LOST. It must not block.
   using Event = std::function<void(const worker::v1::FromWorker&, std::vector<UniqueFd>)>;
 
-  // `on_exit` hears, once, on the reader thread and after every call's last event, how the process ended.
-  static absl::StatusOr<std::unique_ptr<Child>> Spawn(const std::string& program,
-                                                      const std::vector<std::string>& arguments,
-                                                      std::function<void(const std::string&)> on_exit);
+  // `on_exit` hears, once, on the reader thread and after every call's last event, how the process
+  // ended.
+  static absl::StatusOr<std::unique_ptr<Child>> Spawn(
+      const std::string& program, const std::vector<std::string>& arguments,
+      std::function<void(const std::string&)> on_exit);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -46,8 +49,9 @@ class Child {
   void Send(uint64_t call, worker::v1::ToWorker message, std::vector<SharedFd> fds = {});
   // Ends the process at once.
   void Kill();
-  // Ends the process: closes its socket, kills it after 2 s, and returns when its threads are done. Never on an
-  // event's thread; nor may the last reference be dropped there. A second call does nothing.
+  // Ends the process: closes its socket, kills it after 2 s, and returns when its threads are done.
+  // Never on an event's thread; nor may the last reference be dropped there. A second call does
+  // nothing.
   void End();
   // When the last frame came.
   absl::Time last_heard() const;

@@ -1,12 +1,12 @@
 #include "server/core/config.h"
 
 #include <grp.h>
+#include <toml++/toml.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <map>
-#include <toml++/toml.h>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -26,7 +26,7 @@ namespace {
 using Values = std::vector<std::string>;
 
 struct Option {
-  const char* key;      // in the file; the flag is --key, the variable GLYDD_KEY
+  const char* key;  // in the file; the flag is --key, the variable GLYDD_KEY
   const char* meta;
   const char* help;
   bool repeats;
@@ -69,7 +69,8 @@ absl::Status SetPreload(const Values& values, Config* c) {
       p.path.resize(p.path.size() - 4);
       p.pin = true;
     }
-    if (!IsValidName(p.name) || p.path.empty()) return Bad(v, "NAME=ROOT/PATH or NAME=ROOT/PATH,pin");
+    if (!IsValidName(p.name) || p.path.empty())
+      return Bad(v, "NAME=ROOT/PATH or NAME=ROOT/PATH,pin");
     c->preload.push_back(std::move(p));
   }
   return absl::OkStatus();
@@ -108,7 +109,8 @@ absl::Status SetDuration(const Values& v, absl::Duration* out) {
   double seconds;
   if (absl::SimpleAtod(v.back(), &seconds) && seconds >= 0 && seconds <= 86400)
     *out = absl::Seconds(seconds);
-  else if (!absl::ParseDuration(v.back(), out) || *out < absl::ZeroDuration() || *out > absl::Hours(24))
+  else if (!absl::ParseDuration(v.back(), out) || *out < absl::ZeroDuration() ||
+           *out > absl::Hours(24))
     return Bad(v.back(), "a duration from 0 to 24h, such as 5s");
   return absl::OkStatus();
 }
@@ -129,10 +131,12 @@ const std::vector<Option>& Options() {
       {"transport", "fd|cuda-ipc", "how memory is shared where a load does not say", false,
        [](const Values& v, Config* c) {
          c->transport = v.back();
-         return v.back() == "fd" ? absl::OkStatus() : Bad(v.back(), "fd (cuda-ipc needs a CUDA device)");
+         return v.back() == "fd" ? absl::OkStatus()
+                                 : Bad(v.back(), "fd (cuda-ipc needs a CUDA device)");
        }},
       {"preload", "NAME=ROOT/PATH[,pin]", "a model to load at start", true, SetPreload},
-      {"allow-uid", "UID|@GROUP", "who may connect besides the daemon's own user", true, SetAllowed},
+      {"allow-uid", "UID|@GROUP", "who may connect besides the daemon's own user", true,
+       SetAllowed},
       {"max-clients", "N", "sessions at once", false,
        [](const Values& v, Config* c) { return SetInt(v, 1, 100000, &c->max_clients); }},
       {"jobs", "N", "pack and verify jobs at once", false,
@@ -146,7 +150,8 @@ const std::vector<Option>& Options() {
       {"log-format", "text|json", "of the lines on stderr", false,
        [](const Values& v, Config* c) {
          c->log_json = v.back() == "json";
-         return v.back() == "json" || v.back() == "text" ? absl::OkStatus() : Bad(v.back(), "text or json");
+         return v.back() == "json" || v.back() == "text" ? absl::OkStatus()
+                                                         : Bad(v.back(), "text or json");
        }},
       {"worker", "PATH", "the glyd-worker program", false,
        [](const Values& v, Config* c) { return c->worker = v.back(), absl::OkStatus(); }},
@@ -205,7 +210,9 @@ absl::StatusOr<std::map<std::string, Values>> ReadToml(const std::string& path) 
     const std::string name(key.str());
     bool known = false;
     for (const Option& o : Options()) known |= name == o.key;
-    if (!known) return absl::InvalidArgumentError(absl::StrCat(path, ": unknown key \"", Printable(name), "\""));
+    if (!known)
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": unknown key \"", Printable(name), "\""));
     Values values;
     if (const auto* array = node.as_array()) {
       for (const auto& e : *array) values.push_back(text(e));
@@ -242,7 +249,8 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
   c.devices = {"host"};
   c.worker = DefaultWorker();
 
-  CLI::App app("glydd: keeps packed models in device memory and lends them to any process of the host");
+  CLI::App app(
+      "glydd: keeps packed models in device memory and lends them to any process of the host");
   std::string file;
   std::map<std::string, Values> flags;
   bool version = false;
@@ -250,7 +258,9 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
   app.add_flag("--check-config", c.check_only, "print the effective configuration and stop");
   app.add_flag("--version", version, "print the version and stop");
   for (const Option& o : Options())
-    app.add_option(absl::StrCat("--", o.key), flags[o.key], o.help)->type_name(o.meta)->expected(1)
+    app.add_option(absl::StrCat("--", o.key), flags[o.key], o.help)
+        ->type_name(o.meta)
+        ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   try {
     app.parse(argc, argv);
@@ -298,7 +308,8 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
       values = from_file[o.key], source = file;
     }
     if (!o.repeats && values.size() > 1)
-      return fail(absl::StrCat(source, ": ", o.key, " is given ", values.size(), " times, once is possible"));
+      return fail(absl::StrCat(source, ": ", o.key, " is given ", values.size(),
+                               " times, once is possible"));
     if (!values.empty()) {
       if (absl::Status s = o.set(values, &c); !s.ok())
         return fail(absl::StrCat(source, ": ", o.key, ": ", s.message()));
@@ -306,11 +317,18 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
     std::string shown = absl::StrJoin(values, " ");
     if (values.empty()) {
       const std::map<absl::string_view, std::string> defaults = {
-          {"socket", c.socket}, {"state", c.state}, {"device", "host"}, {"budget", c.budget},
-          {"max-clients", absl::StrCat(c.max_clients)}, {"jobs", absl::StrCat(c.jobs)},
-          {"queue", absl::StrCat(c.queue)}, {"threads", absl::StrCat(c.threads)},
-          {"drain-timeout", absl::FormatDuration(c.drain_timeout)}, {"log-format", "text"},
-          {"transport", "fd"}, {"worker", c.worker}};
+          {"socket", c.socket},
+          {"state", c.state},
+          {"device", "host"},
+          {"budget", c.budget},
+          {"max-clients", absl::StrCat(c.max_clients)},
+          {"jobs", absl::StrCat(c.jobs)},
+          {"queue", absl::StrCat(c.queue)},
+          {"threads", absl::StrCat(c.threads)},
+          {"drain-timeout", absl::FormatDuration(c.drain_timeout)},
+          {"log-format", "text"},
+          {"transport", "fd"},
+          {"worker", c.worker}};
       const auto it = defaults.find(o.key);
       shown = it == defaults.end() ? "(none)" : it->second;
     }
@@ -319,8 +337,8 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
   constexpr size_t kMaxSocketPath = 107;
   for (const std::string& path : {c.socket, c.broker_socket()})
     if (path.empty() || path.size() > kMaxSocketPath)
-      return fail(absl::StrCat("socket path ", Printable(path), ": ", path.size(), " characters, 1 to ",
-                               kMaxSocketPath, " are possible"));
+      return fail(absl::StrCat("socket path ", Printable(path), ": ", path.size(),
+                               " characters, 1 to ", kMaxSocketPath, " are possible"));
   return out;
 }
 

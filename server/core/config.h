@@ -22,8 +22,8 @@ struct PreloadConfig {
 
 // What the operator set, checked. A flag beats GLYDD_* in the environment, which beats the file.
 struct Config {
-  std::string socket;         // of gRPC; the broker's is broker.sock beside it
-  std::string state;          // directory
+  std::string socket;  // of gRPC; the broker's is broker.sock beside it
+  std::string state;   // directory
   std::vector<RootConfig> roots;
   std::vector<std::string> devices;  // "host"
   std::string budget = "80%";        // a device's: bytes or a share of its memory
@@ -31,26 +31,27 @@ struct Config {
   std::vector<PreloadConfig> preload;
   std::vector<uint32_t> allow_uids;  // besides its own
   std::vector<uint32_t> allow_gids;
-  int max_clients = 1024;            // sessions at once
-  int jobs = 1;                      // at once
-  int queue = 100;                   // jobs that wait, at most
-  int threads = 0;                   // for products; 0: one a core that this process may use
+  int max_clients = 1024;  // sessions at once
+  int jobs = 1;            // at once
+  int queue = 100;         // jobs that wait, at most
+  int threads = 0;         // for products; 0: one a core that this process may use
   absl::Duration drain_timeout = absl::Seconds(5);
   bool log_json = false;
-  std::string worker;                // path of glyd-worker
+  std::string worker;  // path of glyd-worker
   bool check_only = false;
-  std::string effective;             // every value and where it came from, a line each
+  std::string effective;  // every value and where it came from, a line each
 
   std::string broker_socket() const;
 };
 
 struct ParsedConfig {
   Config config;
-  int exit_code = -1;        // >= 0: stop with it, `text` printed (help, version, bad usage)
+  int exit_code = -1;  // >= 0: stop with it, `text` printed (help, version, bad usage)
   std::string text;
 };
 
-// Flags, environment and file into a Config. exit_code 78 where something is wrong, with the value named.
+// Flags, environment and file into a Config. exit_code 78 where something is wrong, with the value
+// named.
 ParsedConfig ParseConfig(int argc, char** argv, char** environment);
 
 // "80%" of `total`, or bytes.

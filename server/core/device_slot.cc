@@ -87,18 +87,19 @@ absl::Status DeviceSlot::StartChild() {
   const auto hello = std::make_shared<Hello>();
   GLYD_ASSIGN_OR_RETURN(
       std::shared_ptr<Child> child,
-      Child::Spawn(options_.program,
-                   {"device", "--device", options_.device, "--threads", absl::StrCat(options_.threads)},
-                   [this, hello](const std::string& how) {
-                     Log(LogLevel::kWarning, "worker ended", {{"device", options_.device}, {"how", how}});
-                     {
-                       absl::MutexLock lock(&hello->mu);
-                       hello->ended = true;
-                     }
-                     absl::MutexLock lock(&mu_);
-                     state_.error = absl::StrCat("the worker ", how);
-                     child_ended_ = true;
-                   }));
+      Child::Spawn(
+          options_.program,
+          {"device", "--device", options_.device, "--threads", absl::StrCat(options_.threads)},
+          [this, hello](const std::string& how) {
+            Log(LogLevel::kWarning, "worker ended", {{"device", options_.device}, {"how", how}});
+            {
+              absl::MutexLock lock(&hello->mu);
+              hello->ended = true;
+            }
+            absl::MutexLock lock(&mu_);
+            state_.error = absl::StrCat("the worker ", how);
+            child_ended_ = true;
+          }));
   // A first ping: its answer is what the worker says of the device.
   ToWorker ping;
   ping.mutable_ping();
@@ -111,7 +112,9 @@ absl::Status DeviceSlot::StartChild() {
   std::string failure;
   {
     absl::MutexLock lock(&hello->mu);
-    const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return hello->heard || hello->ended; };
+    const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return hello->heard || hello->ended;
+    };
     if (!hello->mu.AwaitWithTimeout(absl::Condition(&settled), absl::Seconds(20)))
       failure = "did not answer for 20 s";
     else if (!hello->heard)
@@ -121,8 +124,8 @@ absl::Status DeviceSlot::StartChild() {
     child.reset();
     absl::MutexLock lock(&mu_);
     child_ended_ = false;
-    return absl::UnavailableError(
-        absl::StrCat("device ", options_.device, ": the worker ", failure, " (", options_.program, ")"));
+    return absl::UnavailableError(absl::StrCat("device ", options_.device, ": the worker ", failure,
+                                               " (", options_.program, ")"));
   }
   {
     absl::MutexLock lock(&mu_);
@@ -130,9 +133,11 @@ absl::Status DeviceSlot::StartChild() {
   }
   // Told before anything else, in order: the models and arenas that glydd holds.
   for (Told& t : restore_())
-    child->Call(std::move(t.message), std::move(t.fds), [](const FromWorker& m, std::vector<UniqueFd>) {
-      if (m.has_error()) Log(LogLevel::kError, "import failed", {{"error", m.error().message()}});
-    });
+    child->Call(std::move(t.message), std::move(t.fds),
+                [](const FromWorker& m, std::vector<UniqueFd>) {
+                  if (m.has_error())
+                    Log(LogLevel::kError, "import failed", {{"error", m.error().message()}});
+                });
   std::vector<Waiting> waiting;
   {
     absl::MutexLock lock(&mu_);
@@ -154,7 +159,8 @@ void DeviceSlot::Begin(const std::shared_ptr<Child>& child, Waiting call) {
   // Held while the call starts, so that a Send on its first answer finds the call's number.
   absl::MutexLock lock(&call.ongoing->mu_);
   call.ongoing->child_ = child;
-  call.ongoing->call_ = child->Call(std::move(call.message), std::move(call.fds), std::move(call.event));
+  call.ongoing->call_ =
+      child->Call(std::move(call.message), std::move(call.fds), std::move(call.event));
 }
 
 void DeviceSlot::LookAfter(Child& child) {
@@ -173,7 +179,9 @@ void DeviceSlot::Supervise() {
     bool ended;
     {
       absl::MutexLock lock(&mu_);
-      const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || child_ended_; };
+      const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stopping_ || child_ended_;
+      };
       mu_.AwaitWithTimeout(absl::Condition(&wake), std::min(options_.hang / 4, absl::Seconds(5)));
       if (stopping_) return;
       child = child_;
@@ -201,16 +209,20 @@ void DeviceSlot::Supervise() {
 bool DeviceSlot::Restart() {
   if (absl::Now() - started_ > absl::Seconds(10)) failures_ = 0;
   for (;; ++failures_) {
-    // At once the first time, then 100 ms, doubling to 10 s, for a worker that ends again and again.
-    const absl::Duration pause =
-        failures_ == 0 ? absl::ZeroDuration() : absl::Milliseconds(100) * (1 << std::min(failures_ - 1, 7));
+    // At once the first time, then 100 ms, doubling to 10 s, for a worker that ends again and
+    // again.
+    const absl::Duration pause = failures_ == 0
+                                     ? absl::ZeroDuration()
+                                     : absl::Milliseconds(100) * (1 << std::min(failures_ - 1, 7));
     {
       absl::MutexLock lock(&mu_);
-      if (mu_.AwaitWithTimeout(absl::Condition(&stopping_), std::min(pause, absl::Seconds(10)))) return false;
+      if (mu_.AwaitWithTimeout(absl::Condition(&stopping_), std::min(pause, absl::Seconds(10))))
+        return false;
     }
     const absl::Status s = StartChild();
     if (s.ok()) break;
-    Log(LogLevel::kError, "worker does not start", {{"device", options_.device}, {"error", s.message()}});
+    Log(LogLevel::kError, "worker does not start",
+        {{"device", options_.device}, {"error", s.message()}});
     std::vector<Waiting> waiting;
     {
       absl::MutexLock lock(&mu_);
@@ -218,7 +230,8 @@ bool DeviceSlot::Restart() {
       down_ = failures_ + 1 >= kStartsBeforeDown;
       if (down_) waiting.swap(waiting_);
     }
-    for (const Waiting& w : waiting) Fail(w.event, "the device's worker does not start", "DEVICE_DOWN");
+    for (const Waiting& w : waiting)
+      Fail(w.event, "the device's worker does not start", "DEVICE_DOWN");
   }
   ++failures_;
   started_ = absl::Now();
@@ -239,7 +252,8 @@ void DeviceSlot::Call(ToWorker message, std::vector<SharedFd> fds, Child::Event 
     } else if (down_ || waiting_.size() >= kMaxWaiting) {
       text = "the device's worker is down", reason = "DEVICE_DOWN";
     } else {
-      waiting_.push_back({std::move(message), std::move(fds), std::move(event), std::move(ongoing)});
+      waiting_.push_back(
+          {std::move(message), std::move(fds), std::move(event), std::move(ongoing)});
       return;
     }
   }

@@ -16,7 +16,8 @@
 
 namespace glyd {
 
-// A device and the worker that serves it, started again whenever it ends. Thread-safe; calls never block.
+// A device and the worker that serves it, started again whenever it ends. Thread-safe; calls never
+// block.
 class DeviceSlot {
  public:
   struct Options {
@@ -24,14 +25,16 @@ class DeviceSlot {
     std::string program;  // glyd-worker
     std::string budget;   // Config::budget
     int threads = 0;
-    absl::Duration hang = absl::Seconds(30);  // a worker silent for this long, though pinged, is killed
-    std::function<void()> on_change;          // the worker came or went
+    absl::Duration hang =
+        absl::Seconds(30);            // a worker silent for this long, though pinged, is killed
+    std::function<void()> on_change;  // the worker came or went
   };
   struct Told {
     worker::v1::ToWorker message;
     std::vector<SharedFd> fds;
   };
-  // What a fresh worker is told first: the models and arenas that are there. Called without locks of this class.
+  // What a fresh worker is told first: the models and arenas that are there. Called without locks
+  // of this class.
   using Restore = std::function<std::vector<Told>()>;
 
   explicit DeviceSlot(Options options);
@@ -58,8 +61,9 @@ class DeviceSlot {
     uint64_t call_ ABSL_GUARDED_BY(mu_) = 0;
   };
 
-  // As Child::Call; a failure may be told before this returns, so hold no lock that `event` takes. While the worker
-  // is being started again calls wait for it; after several failed starts they fail UNAVAILABLE, reason DEVICE_DOWN.
+  // As Child::Call; a failure may be told before this returns, so hold no lock that `event` takes.
+  // While the worker is being started again calls wait for it; after several failed starts they
+  // fail UNAVAILABLE, reason DEVICE_DOWN.
   void Call(worker::v1::ToWorker message, std::vector<SharedFd> fds, Child::Event event,
             std::shared_ptr<Ongoing> ongoing = nullptr);
   // A call whose answer nobody waits for.

@@ -15,7 +15,8 @@
 
 namespace glyd {
 
-// One receiver of a stream of messages. Implementations never block and may be called from any thread.
+// One receiver of a stream of messages. Implementations never block and may be called from any
+// thread.
 template <class Message>
 class Sink {
  public:

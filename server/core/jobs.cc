@@ -30,11 +30,13 @@ google::protobuf::Timestamp Now() {
 }
 
 bool Ended(const Job& job) {
-  return job.state() == glyd::v1::JOB_STATE_SUCCEEDED || job.state() == glyd::v1::JOB_STATE_FAILED ||
-         job.state() == glyd::v1::JOB_STATE_CANCELLED;
+  return job.state() == glyd::v1::JOB_STATE_SUCCEEDED ||
+         job.state() == glyd::v1::JOB_STATE_FAILED || job.state() == glyd::v1::JOB_STATE_CANCELLED;
 }
 
-absl::Status BadSpec(absl::string_view text) { return WithReason(absl::InvalidArgumentError(text), "BAD_JOB"); }
+absl::Status BadSpec(absl::string_view text) {
+  return WithReason(absl::InvalidArgumentError(text), "BAD_JOB");
+}
 
 }  // namespace
 
@@ -52,7 +54,8 @@ absl::Status Jobs::Check(const JobSpec& spec, Entry* e) const {
       if (p.threads() > 1024) return BadSpec(absl::StrCat(p.threads(), " threads, at most 1024"));
       GLYD_ASSIGN_OR_RETURN(e->source, roots_->Resolve(p.source(), false));
       GLYD_ASSIGN_OR_RETURN(e->output, roots_->Resolve(p.output(), true));
-      if (e->output.relative == ".") return BadSpec(absl::StrCat("output ", p.output(), " is a root itself"));
+      if (e->output.relative == ".")
+        return BadSpec(absl::StrCat("output ", p.output(), " is a root itself"));
       return absl::OkStatus();
     }
     case JobSpec::kVerify: {
@@ -78,9 +81,10 @@ absl::StatusOr<Job> Jobs::Submit(const glyd::v1::SubmitJobRequest& r, uint32_t u
     if (stopping_) return WithReason(absl::UnavailableError("the daemon is stopping"), "STOPPING");
     GLYD_RETURN_IF_ERROR(Check(r.spec(), e.get()));
     if (queued_.size() >= options_.queue)
-      return WithReason(absl::ResourceExhaustedError(absl::StrCat(queued_.size(), " jobs wait, at most ",
-                                                                  options_.queue, " may: try again later")),
-                        "QUEUE_FULL");
+      return WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(queued_.size(), " jobs wait, at most ",
+                                                    options_.queue, " may: try again later")),
+          "QUEUE_FULL");
     const uint64_t number = next_++;
     Job& j = e->job;
     j.set_id(absl::StrFormat("%04x-%d", generation_ & 0xFFFF, number));
@@ -94,7 +98,8 @@ absl::StatusOr<Job> Jobs::Submit(const glyd::v1::SubmitJobRequest& r, uint32_t u
     queued_.push_back(e);
     Changed(e);
     // Old ones are forgotten, the oldest ended first.
-    for (auto it = jobs_.begin(); jobs_.size() > options_.remembered + options_.queue && it != jobs_.end();) {
+    for (auto it = jobs_.begin();
+         jobs_.size() > options_.remembered + options_.queue && it != jobs_.end();) {
       if (Ended(it->second->job)) {
         by_request_.erase(it->second->job.request_id());
         it = jobs_.erase(it);
@@ -149,9 +154,9 @@ void Jobs::Run(const EntryPtr& e) {
     e->child = shared;
   }
   // Not under the lock: a worker that is gone already is told of at once.
-  const uint64_t call =
-      shared->Call(std::move(m), std::move(fds),
-                   [this, e](const FromWorker& answer, std::vector<UniqueFd>) { OnWorker(e, answer); });
+  const uint64_t call = shared->Call(
+      std::move(m), std::move(fds),
+      [this, e](const FromWorker& answer, std::vector<UniqueFd>) { OnWorker(e, answer); });
   absl::MutexLock lock(&mu_);
   e->call = call;
   if (e->cancelled) SendCancel(*e);
@@ -201,7 +206,9 @@ void Jobs::RunLoad(const EntryPtr& e) {
     absl::MutexLock lock(&mu_);
     if (m.state() == glyd::v1::MODEL_STATE_READY)
       End(*e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(),
-          nlohmann::json{{"name", m.name()}, {"allocation_bytes", m.allocation_bytes()}, {"packs", m.packs()}}.dump());
+          nlohmann::json{
+              {"name", m.name()}, {"allocation_bytes", m.allocation_bytes()}, {"packs", m.packs()}}
+              .dump());
     else
       End(*e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
           WithReason(absl::FailedPreconditionError(m.error()), "LOAD_FAILED"), "");
@@ -210,7 +217,8 @@ void Jobs::RunLoad(const EntryPtr& e) {
   if (!started.ok()) End(*e, glyd::v1::JOB_STATE_FAILED, started.status(), "");
 }
 
-void Jobs::End(Entry& e, glyd::v1::JobState state, const absl::Status& why, const std::string& result) {
+void Jobs::End(Entry& e, glyd::v1::JobState state, const absl::Status& why,
+               const std::string& result) {
   Job& j = e.job;
   if (Ended(j)) return;
   if (j.state() == glyd::v1::JOB_STATE_RUNNING) --running_;
@@ -257,7 +265,8 @@ std::vector<Job> Jobs::List(const std::vector<glyd::v1::JobState>& states) const
   std::vector<Job> out;
   absl::MutexLock lock(&mu_);
   for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it)
-    if (states.empty() || std::find(states.begin(), states.end(), it->second->job.state()) != states.end())
+    if (states.empty() ||
+        std::find(states.begin(), states.end(), it->second->job.state()) != states.end())
       out.push_back(it->second->job);
   return out;
 }
@@ -272,7 +281,8 @@ absl::StatusOr<Job> Jobs::Cancel(const std::string& id) {
       e->cancelled = true;
       if (e->job.state() == glyd::v1::JOB_STATE_QUEUED) {
         queued_.erase(std::find(queued_.begin(), queued_.end(), e));
-        End(*e, glyd::v1::JOB_STATE_CANCELLED, WithReason(absl::CancelledError("cancelled"), "CANCELLED"), "");
+        End(*e, glyd::v1::JOB_STATE_CANCELLED,
+            WithReason(absl::CancelledError("cancelled"), "CANCELLED"), "");
       } else if (e->child != nullptr) {
         SendCancel(*e);
       } else if (e->job.spec().has_load()) {
@@ -286,7 +296,8 @@ absl::StatusOr<Job> Jobs::Cancel(const std::string& id) {
   return out;
 }
 
-absl::Status Jobs::Watch(const std::string& id, uint64_t after, const std::shared_ptr<Sink<Job>>& sink) {
+absl::Status Jobs::Watch(const std::string& id, uint64_t after,
+                         const std::shared_ptr<Sink<Job>>& sink) {
   absl::MutexLock lock(&mu_);
   GLYD_ASSIGN_OR_RETURN(const EntryPtr e, Find(id));
   teller_.Post([e, after, sink, job = e->job] {

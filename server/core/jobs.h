@@ -21,28 +21,31 @@
 
 namespace glyd {
 
-// Pack, verify and load jobs: a queue, `at_once` of them running, each pack and verify in a worker of its own.
-// Thread-safe; no call blocks. Jobs live as long as the daemon.
+// Pack, verify and load jobs: a queue, `at_once` of them running, each pack and verify in a worker
+// of its own. Thread-safe; no call blocks. Jobs live as long as the daemon.
 class Jobs {
  public:
   struct Options {
     std::string worker;  // glyd-worker
     int at_once = 1;
-    size_t queue = 100;       // QUEUED jobs, at most
-    size_t remembered = 1000; // ended jobs, at most
-    int threads = 0;          // of one job; 0: one a core
+    size_t queue = 100;        // QUEUED jobs, at most
+    size_t remembered = 1000;  // ended jobs, at most
+    int threads = 0;           // of one job; 0: one a core
   };
   // `models` and `roots` outlive this.
   Jobs(Options options, Models* models, const Roots* roots, uint64_t generation);
   ~Jobs();
 
-  // The job of this request id, or a new one. ResourceExhausted, reason QUEUE_FULL, with both numbers.
+  // The job of this request id, or a new one. ResourceExhausted, reason QUEUE_FULL, with both
+  // numbers.
   absl::StatusOr<glyd::v1::Job> Submit(const glyd::v1::SubmitJobRequest& request, uint32_t uid);
   absl::StatusOr<glyd::v1::Job> Get(const std::string& id) const;
   std::vector<glyd::v1::Job> List(const std::vector<glyd::v1::JobState>& states) const;
   absl::StatusOr<glyd::v1::Job> Cancel(const std::string& id);
-  // The sink hears the job as it is, if its sequence is past `after`, then each change, and its end.
-  absl::Status Watch(const std::string& id, uint64_t after, const std::shared_ptr<Sink<glyd::v1::Job>>& sink);
+  // The sink hears the job as it is, if its sequence is past `after`, then each change, and its
+  // end.
+  absl::Status Watch(const std::string& id, uint64_t after,
+                     const std::shared_ptr<Sink<glyd::v1::Job>>& sink);
   // Cancels what runs and waits, and returns when no worker is left.
   void Stop();
 

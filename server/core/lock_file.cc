@@ -23,13 +23,13 @@ absl::StatusOr<LockFile> LockFile::Acquire(const std::string& path) {
       if (errno != EWOULDBLOCK) return ErrnoStatus(errno, path);
       char pid[32] = {};
       const ssize_t n = ::pread(fd.get(), pid, sizeof pid - 1, 0);
-      return absl::AlreadyExistsError(
-          absl::StrCat(path, " is held by ", n > 0 ? absl::StrCat("pid ", std::atoi(pid)) : "another process"));
+      return absl::AlreadyExistsError(absl::StrCat(
+          path, " is held by ", n > 0 ? absl::StrCat("pid ", std::atoi(pid)) : "another process"));
     }
     // The holder before may have removed the file between the open and the lock.
     struct stat ours, there;
-    if (::fstat(fd.get(), &ours) != 0 || ::stat(path.c_str(), &there) != 0 || ours.st_ino != there.st_ino ||
-        ours.st_dev != there.st_dev)
+    if (::fstat(fd.get(), &ours) != 0 || ::stat(path.c_str(), &there) != 0 ||
+        ours.st_ino != there.st_ino || ours.st_dev != there.st_dev)
       continue;
     const std::string pid = absl::StrCat(::getpid(), "\n");
     if (::ftruncate(fd.get(), 0) != 0) return ErrnoStatus(errno, path);

@@ -10,8 +10,8 @@
 
 namespace glyd {
 
-// Structured log lines on stderr: an event and its fields, as text or as a JSON object a line. Thread-safe.
-// Values are made safe to print; callers log no token, handle or address.
+// Structured log lines on stderr: an event and its fields, as text or as a JSON object a line.
+// Thread-safe. Values are made safe to print; callers log no token, handle or address.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 struct LogField {

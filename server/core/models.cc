@@ -36,14 +36,17 @@ google::protobuf::Timestamp ToProto(absl::Time t) {
 
 absl::Status CheckName(const std::string& name) {
   if (IsValidName(name)) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                        "name \"", Printable(name, 150), "\" (", name.size(),
-                        " bytes): 1 to 128 of A-Z a-z 0-9 . _ - are allowed, not starting with a dot")),
-                    "BAD_NAME");
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(
+          "name \"", Printable(name, 150), "\" (", name.size(),
+          " bytes): 1 to 128 of A-Z a-z 0-9 . _ - are allowed, not starting with a dot")),
+      "BAD_NAME");
 }
 
 absl::Status NoModel(const std::string& name) {
-  return WithReason(absl::NotFoundError(absl::StrCat("no model is called \"", Printable(name), "\"")), "NO_MODEL");
+  return WithReason(
+      absl::NotFoundError(absl::StrCat("no model is called \"", Printable(name), "\"")),
+      "NO_MODEL");
 }
 
 absl::Status Stopping() {
@@ -54,7 +57,8 @@ absl::StatusOr<glyd::v1::ModelTable> ReadTable(const Allocation& a) {
   if (a.table_bytes > kMaxTableBytes)
     return absl::ResourceExhaustedError(absl::StrCat("a table of ", a.table_bytes, " bytes"));
   std::string bytes(a.table_bytes, '\0');
-  GLYD_RETURN_IF_ERROR(PreadFull(a.table->get(), bytes.data(), bytes.size(), 0, "the model's table"));
+  GLYD_RETURN_IF_ERROR(
+      PreadFull(a.table->get(), bytes.data(), bytes.size(), 0, "the model's table"));
   glyd::v1::ModelTable table;
   if (!table.ParseFromString(bytes)) return absl::InternalError("the model's table does not parse");
   return table;
@@ -97,17 +101,20 @@ absl::StatusOr<Model> Models::Load(const glyd::v1::LoadRequest& r, Loaded loaded
   if (device == nullptr) {
     std::vector<std::string> names;
     for (const ServedDevice* d : devices_) names.push_back(d->slot->name());
-    return WithReason(absl::NotFoundError(absl::StrCat("no device \"", Printable(r.device()), "\"; there is ",
-                                                       absl::StrJoin(names, ", "))),
-                      "NO_DEVICE");
+    return WithReason(
+        absl::NotFoundError(absl::StrCat("no device \"", Printable(r.device()), "\"; there is ",
+                                         absl::StrJoin(names, ", "))),
+        "NO_DEVICE");
   }
   if (r.transport() == glyd::v1::TRANSPORT_CUDA_IPC)
-    return WithReason(absl::FailedPreconditionError(absl::StrCat(
-                          "device ", device->slot->name(), " shares memory by file descriptor alone")),
-                      "TRANSPORT");
+    return WithReason(
+        absl::FailedPreconditionError(absl::StrCat("device ", device->slot->name(),
+                                                   " shares memory by file descriptor alone")),
+        "TRANSPORT");
   if (!r.layout().empty())
-    return WithReason(absl::UnimplementedError("a load in another layout than the save's is not there yet"),
-                      "UNIMPLEMENTED");
+    return WithReason(
+        absl::UnimplementedError("a load in another layout than the save's is not there yet"),
+        "UNIMPLEMENTED");
   const auto load = std::make_shared<LoadCall>();
   Model out;
   {
@@ -118,11 +125,12 @@ absl::StatusOr<Model> Models::Load(const glyd::v1::LoadRequest& r, Loaded loaded
     if (it != entries_.end() && it->second.model.state() != glyd::v1::MODEL_STATE_FAILED) {
       Entry& there = it->second;
       if (there.model.path() != shown_path || there.model.state() == glyd::v1::MODEL_STATE_DRAINING)
-        return WithReason(absl::AlreadyExistsError(absl::StrCat(
-                              "the name \"", r.name(), "\" is taken by ", there.model.path(),
-                              there.model.state() == glyd::v1::MODEL_STATE_DRAINING ? " (draining)" : "",
-                              ": unload it or choose another name")),
-                          "NAME_TAKEN");
+        return WithReason(
+            absl::AlreadyExistsError(absl::StrCat(
+                "the name \"", r.name(), "\" is taken by ", there.model.path(),
+                there.model.state() == glyd::v1::MODEL_STATE_DRAINING ? " (draining)" : "",
+                ": unload it or choose another name")),
+            "NAME_TAKEN");
       there.model.set_pinned(there.model.pinned() || r.pin());
       if (loaded && there.model.state() == glyd::v1::MODEL_STATE_LOADING)
         there.loaded.push_back(std::move(loaded));
@@ -156,17 +164,21 @@ absl::StatusOr<Model> Models::Load(const glyd::v1::LoadRequest& r, Loaded loaded
   m.mutable_load()->set_label(r.name());
   device->slot->Call(
       std::move(m), {path.fd},
-      [this, load](const FromWorker& answer, std::vector<UniqueFd> fds) { OnLoad(load, answer, std::move(fds)); },
+      [this, load](const FromWorker& answer, std::vector<UniqueFd> fds) {
+        OnLoad(load, answer, std::move(fds));
+      },
       load->ongoing);
   return out;
 }
 
-void Models::OnLoad(const std::shared_ptr<LoadCall>& load, const FromWorker& m, std::vector<UniqueFd> fds) {
+void Models::OnLoad(const std::shared_ptr<LoadCall>& load, const FromWorker& m,
+                    std::vector<UniqueFd> fds) {
   switch (m.kind_case()) {
     case FromWorker::kReserve: {
       ToWorker answer;
-      answer.mutable_reserved()->set_answer(Admit(*load, m.reserve()) ? worker::v1::Reserved::ANSWER_GO
-                                                                      : worker::v1::Reserved::ANSWER_STOP);
+      answer.mutable_reserved()->set_answer(Admit(*load, m.reserve())
+                                                ? worker::v1::Reserved::ANSWER_GO
+                                                : worker::v1::Reserved::ANSWER_STOP);
       load->ongoing->Send(std::move(answer));
       return;
     }
@@ -199,7 +211,8 @@ bool Models::Admit(LoadCall& load, const worker::v1::Reserve& want) {
   load.digest = want.manifest_sha256();
   for (auto& [id, weak] : allocations_) {
     const auto a = weak.lock();
-    if (a == nullptr || a->device != load.device || a->facts.manifest_sha256() != absl::BytesToHexString(load.digest) ||
+    if (a == nullptr || a->device != load.device ||
+        a->facts.manifest_sha256() != absl::BytesToHexString(load.digest) ||
         (load.verify && !a->verified))
       continue;
     load.settled = true;
@@ -239,9 +252,9 @@ bool Models::MakeRoom(LoadCall& load, uint64_t bytes, Garbage* garbage) {
   const uint64_t free = budget.free();
   if (bytes > free + evictable) {
     Entry* e = Find(load);
-    e->model.set_error(absl::StrFormat(
-        "does not fit on %s: %d bytes asked, %d free, %d evictable, limit %d", load.device->slot->name(), bytes, free,
-        evictable, budget.limit()));
+    e->model.set_error(
+        absl::StrFormat("does not fit on %s: %d bytes asked, %d free, %d evictable, limit %d",
+                        load.device->slot->name(), bytes, free, evictable, budget.limit()));
     load.settled = true;
     Settle(*e, glyd::v1::MODEL_STATE_FAILED);
     return false;
@@ -257,7 +270,8 @@ bool Models::MakeRoom(LoadCall& load, uint64_t bytes, Garbage* garbage) {
     if (budget.Take(bytes)) return true;
   }
   Entry* e = Find(load);
-  e->model.set_error("does not fit yet: memory of evicted models is still in use by calls in flight; try again");
+  e->model.set_error(
+      "does not fit yet: memory of evicted models is still in use by calls in flight; try again");
   load.settled = true;
   Settle(*e, glyd::v1::MODEL_STATE_FAILED);
   return false;
@@ -317,7 +331,8 @@ void Models::Finish(LoadCall& load, const worker::v1::Done& done, std::vector<Un
   e->allocation = std::move(a);
   e->model.set_load_bytes_done(e->model.load_bytes_total());
   Settle(*e, glyd::v1::MODEL_STATE_READY);
-  Log(LogLevel::kInfo, "model ready", {{"name", load.name}, {"bytes", f.allocation_bytes()}, {"packs", f.packs()}});
+  Log(LogLevel::kInfo, "model ready",
+      {{"name", load.name}, {"bytes", f.allocation_bytes()}, {"packs", f.packs()}});
 }
 
 void Models::Fail(LoadCall& load, const absl::Status& why) {
@@ -346,7 +361,8 @@ void Models::Settle(Entry& e, glyd::v1::ModelState state) {
     *e.model.mutable_loaded_at() = ToProto(e.last_used);
   }
   Tell(e, ModelEvent::KIND_CHANGED);
-  for (Loaded& loaded : e.loaded) teller_.Post([loaded = std::move(loaded), m = Snapshot(e)] { loaded(m); });
+  for (Loaded& loaded : e.loaded)
+    teller_.Post([loaded = std::move(loaded), m = Snapshot(e)] { loaded(m); });
   e.loaded.clear();
 }
 
@@ -362,8 +378,10 @@ void Models::Tell(const Entry& e, ModelEvent::Kind kind) {
   event.set_kind(kind);
   *event.mutable_model() = Snapshot(e);
   // A change not yet sent may be replaced by a later one of the same model.
-  std::string key = kind == ModelEvent::KIND_CHANGED ? absl::StrCat(e.model.name(), "/", e.serial) : "";
-  teller_.Post([this, event = std::move(event), key = std::move(key)] { watchers_.Push(event, key); });
+  std::string key =
+      kind == ModelEvent::KIND_CHANGED ? absl::StrCat(e.model.name(), "/", e.serial) : "";
+  teller_.Post(
+      [this, event = std::move(event), key = std::move(key)] { watchers_.Push(event, key); });
 }
 
 void Models::Erase(const std::string& name, Garbage* garbage) {
@@ -372,7 +390,8 @@ void Models::Erase(const std::string& name, Garbage* garbage) {
   if (it->second.loading != nullptr) {
     it->second.model.set_error("unloaded while loading");
     it->second.model.set_state(glyd::v1::MODEL_STATE_FAILED);
-    for (Loaded& l : it->second.loaded) teller_.Post([l = std::move(l), m = it->second.model] { l(m); });
+    for (Loaded& l : it->second.loaded)
+      teller_.Post([l = std::move(l), m = it->second.model] { l(m); });
   }
   garbage->push_back(std::move(it->second.allocation));
   entries_.erase(it);
@@ -441,9 +460,9 @@ absl::StatusOr<const Models::Entry*> Models::FindReady(const std::string& name) 
   if (it == entries_.end()) return NoModel(name);
   const Entry& e = it->second;
   if (e.model.state() == glyd::v1::MODEL_STATE_LOADING)
-    return WithReason(absl::UnavailableError(absl::StrCat("\"", name, "\" is still loading: ",
-                                                          e.model.load_bytes_done(), " of ",
-                                                          e.model.load_bytes_total(), " bytes")),
+    return WithReason(absl::UnavailableError(absl::StrCat(
+                          "\"", name, "\" is still loading: ", e.model.load_bytes_done(), " of ",
+                          e.model.load_bytes_total(), " bytes")),
                       "LOADING");
   if (e.model.state() == glyd::v1::MODEL_STATE_FAILED)
     return WithReason(absl::FailedPreconditionError(
@@ -469,7 +488,8 @@ absl::StatusOr<Models::Grant> Models::Attach(const Session& session, const std::
   GLYD_ASSIGN_OR_RETURN(const Entry* found, FindReady(name));
   Entry& e = entries_[name];
   if (found->model.state() == glyd::v1::MODEL_STATE_DRAINING)
-    return WithReason(absl::FailedPreconditionError(absl::StrCat("\"", name, "\" is draining: no new lease is given")),
+    return WithReason(absl::FailedPreconditionError(
+                          absl::StrCat("\"", name, "\" is draining: no new lease is given")),
                       "DRAINING");
   // 64 random bits: a lease's id says nothing of others'.
   uint64_t random;
@@ -490,7 +510,8 @@ absl::StatusOr<Models::Grant> Models::Attach(const Session& session, const std::
   return Grant{id, Snapshot(e)};
 }
 
-absl::StatusOr<std::shared_ptr<Allocation>> Models::Leased(uint64_t session_id, const std::string& lease_id) {
+absl::StatusOr<std::shared_ptr<Allocation>> Models::Leased(uint64_t session_id,
+                                                           const std::string& lease_id) {
   absl::MutexLock lock(&mu_);
   const auto it = leases_.find(lease_id);
   if (it != leases_.end() && it->second.session_id == session_id) {
@@ -500,9 +521,10 @@ absl::StatusOr<std::shared_ptr<Allocation>> Models::Leased(uint64_t session_id, 
   }
   if (lease_id.size() > 17 && lease_id[16] == '-' &&
       lease_id.compare(0, 16, absl::StrFormat("%016x", generation_)) != 0)
-    return WithReason(absl::FailedPreconditionError(
-                          "the lease is of another generation: the daemon was started again since; attach again"),
-                      "OTHER_GENERATION");
+    return WithReason(
+        absl::FailedPreconditionError(
+            "the lease is of another generation: the daemon was started again since; attach again"),
+        "OTHER_GENERATION");
   return WithReason(absl::NotFoundError("no such lease in this session"), "NO_LEASE");
 }
 

@@ -28,8 +28,8 @@ struct ServedDevice {
   MemoryBudget budget;
 };
 
-// One block of device memory that holds a model. Its memory goes when the last name, lease and call that holds it
-// does; `on_free` hears of it then.
+// One block of device memory that holds a model. Its memory goes when the last name, lease and call
+// that holds it does; `on_free` hears of it then.
 struct Allocation {
   uint64_t id = 0;
   ServedDevice* device = nullptr;
@@ -53,14 +53,17 @@ class Models {
 
   // Called once the model is READY or FAILED: its last state.
   using Loaded = std::function<void(const glyd::v1::Model&)>;
-  // Starts to load; the same name and path again is the model that is there. AlreadyExists, reason NAME_TAKEN.
-  absl::StatusOr<glyd::v1::Model> Load(const glyd::v1::LoadRequest& request, Loaded loaded = nullptr);
+  // Starts to load; the same name and path again is the model that is there. AlreadyExists, reason
+  // NAME_TAKEN.
+  absl::StatusOr<glyd::v1::Model> Load(const glyd::v1::LoadRequest& request,
+                                       Loaded loaded = nullptr);
   // true: draining, leases are still out. FailedPrecondition, reason IN_USE, naming the holders.
   absl::StatusOr<bool> Unload(const std::string& name, bool drain);
   absl::Status Pin(const std::string& name, bool pinned);
   std::vector<glyd::v1::Model> List() const;
   absl::StatusOr<glyd::v1::Model> Get(const std::string& name) const;
-  // The table of a READY or DRAINING model, read from its memory. Reads a file: not for a lock's holder.
+  // The table of a READY or DRAINING model, read from its memory. Reads a file: not for a lock's
+  // holder.
   absl::StatusOr<glyd::v1::ModelTable> Table(const std::string& name) const;
   // The block of a READY or DRAINING model.
   absl::StatusOr<std::shared_ptr<Allocation>> Resident(const std::string& name) const;
@@ -72,8 +75,10 @@ class Models {
   absl::StatusOr<Grant> Attach(const Session& session, const std::string& name);
   absl::Status Release(uint64_t session_id, const std::string& lease_id);
   void EndSession(uint64_t session_id);
-  // The block of a lease of this session. NotFound, reason NO_LEASE; FailedPrecondition, reason OTHER_GENERATION.
-  absl::StatusOr<std::shared_ptr<Allocation>> Leased(uint64_t session_id, const std::string& lease_id);
+  // The block of a lease of this session. NotFound, reason NO_LEASE; FailedPrecondition, reason
+  // OTHER_GENERATION.
+  absl::StatusOr<std::shared_ptr<Allocation>> Leased(uint64_t session_id,
+                                                     const std::string& lease_id);
 
   // Adds a sink that hears every model that is there, SYNCED, then each change.
   void Watch(const std::shared_ptr<Sink<glyd::v1::ModelEvent>>& sink);
@@ -93,7 +98,7 @@ class Models {
     std::shared_ptr<Allocation> allocation;
   };
   struct Entry {
-    uint64_t serial = 0;  // tells two models of one name apart
+    uint64_t serial = 0;    // tells two models of one name apart
     glyd::v1::Model model;  // without holders
     std::shared_ptr<Allocation> allocation;
     std::shared_ptr<DeviceSlot::Ongoing> loading;
@@ -105,16 +110,18 @@ class Models {
     std::string name;
     uint64_t serial = 0, allocation_id = 0;
     ServedDevice* device = nullptr;
-    uint64_t taken = 0;     // of the budget
-    std::string digest;     // of the manifest
+    uint64_t taken = 0;  // of the budget
+    std::string digest;  // of the manifest
     bool verify = false, settled = false;
     std::shared_ptr<DeviceSlot::Ongoing> ongoing = std::make_shared<DeviceSlot::Ongoing>();
   };
   using Garbage = std::vector<std::shared_ptr<Allocation>>;
 
-  void OnLoad(const std::shared_ptr<LoadCall>& load, const worker::v1::FromWorker& m, std::vector<UniqueFd> fds);
+  void OnLoad(const std::shared_ptr<LoadCall>& load, const worker::v1::FromWorker& m,
+              std::vector<UniqueFd> fds);
   bool Admit(LoadCall& load, const worker::v1::Reserve& want);
-  bool MakeRoom(LoadCall& load, uint64_t bytes, Garbage* garbage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MakeRoom(LoadCall& load, uint64_t bytes, Garbage* garbage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish(LoadCall& load, const worker::v1::Done& done, std::vector<UniqueFd> fds);
   void Fail(LoadCall& load, const absl::Status& why);
   Entry* Find(const LoadCall& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -123,7 +130,8 @@ class Models {
   void EndLease(const std::string& lease_id, Garbage* garbage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Tell(const Entry& entry, glyd::v1::ModelEvent::Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   glyd::v1::Model Snapshot(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<const Entry*> FindReady(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<const Entry*> FindReady(const std::string& name) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ServedDevice* PickDevice(const std::string& name) const;
   std::shared_ptr<Allocation> NewAllocation(const LoadCall& load);
 

@@ -11,8 +11,8 @@
 
 namespace glyd {
 
-// A path of a request, ROOT/relative, resolved as far as glydd goes: the root is an open directory, the rest is
-// opened beneath it by a worker.
+// A path of a request, ROOT/relative, resolved as far as glydd goes: the root is an open directory,
+// the rest is opened beneath it by a worker.
 struct RootedPath {
   std::string root, relative;
   SharedFd fd;
@@ -24,8 +24,9 @@ class Roots {
   // Opens each; a failure names the root.
   static absl::StatusOr<Roots> Open(const std::vector<RootConfig>& roots);
 
-  // InvalidArgument, reason BAD_PATH, for what is not ROOT/relative, for "..", absolute parts, NUL or over 4096 bytes;
-  // NotFound, reason UNKNOWN_ROOT, naming the roots there are; PermissionDenied, reason READ_ONLY_ROOT.
+  // InvalidArgument, reason BAD_PATH, for what is not ROOT/relative, for "..", absolute parts, NUL
+  // or over 4096 bytes; NotFound, reason UNKNOWN_ROOT, naming the roots there are;
+  // PermissionDenied, reason READ_ONLY_ROOT.
   absl::StatusOr<RootedPath> Resolve(absl::string_view path, bool to_write) const;
 
   const std::vector<RootConfig>& configs() const { return configs_; }

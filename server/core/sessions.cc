@@ -38,8 +38,8 @@ absl::StatusOr<Sessions::Begun> Sessions::Begin(int pid, uint32_t uid) {
   }
   absl::MutexLock lock(&mu_);
   if (by_token_.size() >= static_cast<size_t>(max_))
-    return WithReason(absl::ResourceExhaustedError(
-                          absl::StrCat(by_token_.size(), " sessions, at most ", max_, " (--max-clients)")),
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          by_token_.size(), " sessions, at most ", max_, " (--max-clients)")),
                       "TOO_MANY_SESSIONS");
   out.session.id = next_++;
   const std::string hex = absl::BytesToHexString(out.token);
@@ -60,10 +60,11 @@ absl::StatusOr<Session> Sessions::Find(absl::string_view hex_token) const {
   absl::MutexLock lock(&mu_);
   const auto it = by_token_.find(std::string(hex_token.substr(0, 64)));
   if (hex_token.size() != 64 || it == by_token_.end())
-    return WithReason(absl::UnauthenticatedError(
-                          hex_token.empty() ? "this call needs a session: connect to the broker first"
-                                            : "the session has ended: connect to the broker again"),
-                      "NO_SESSION");
+    return WithReason(
+        absl::UnauthenticatedError(hex_token.empty()
+                                       ? "this call needs a session: connect to the broker first"
+                                       : "the session has ended: connect to the broker again"),
+        "NO_SESSION");
   return it->second;
 }
 

@@ -11,8 +11,9 @@
 
 namespace glyd {
 
-// Runs what it is given, one after the other, on a thread of its own: for work that must not run where it is found
-// to be due (freeing memory on an admission's path, telling watchers under a lock). Thread-safe.
+// Runs what it is given, one after the other, on a thread of its own: for work that must not run
+// where it is found to be due (freeing memory on an admission's path, telling watchers under a
+// lock). Thread-safe.
 class TaskThread {
  public:
   TaskThread() : thread_([this] { Run(); }) {}
@@ -37,7 +38,9 @@ class TaskThread {
       std::function<void()> task;
       {
         absl::MutexLock lock(&mu_);
-        const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !tasks_.empty(); };
+        const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return stopping_ || !tasks_.empty();
+        };
         mu_.Await(absl::Condition(&ready));
         if (tasks_.empty()) return;
         task = std::move(tasks_.front());

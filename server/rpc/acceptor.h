@@ -13,8 +13,8 @@
 
 namespace glyd {
 
-// Accepts connections on our own listener and hands them to gRPC, whose listeners stop for good after one exhaustion of
-// descriptors (CVE-2023-4785, unfixed in 1.51) and authenticate nobody.
+// Accepts connections on our own listener and hands them to gRPC, whose listeners stop for good
+// after one exhaustion of descriptors (CVE-2023-4785, unfixed in 1.51) and authenticate nobody.
 class Acceptor {
  public:
   // `listener` is bound and listens. A peer that is not allowed is closed at once.

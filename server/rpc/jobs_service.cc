@@ -9,23 +9,26 @@
 namespace glyd {
 namespace {
 
+using glyd::v1::Job;
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
-using glyd::v1::Job;
 
 class JobsService final : public glyd::v1::Jobs::CallbackService {
  public:
   explicit JobsService(Daemon* d) : d_(d) {}
 
-  ServerUnaryReactor* Submit(CallbackServerContext* c, const glyd::v1::SubmitJobRequest* r, Job* reply) override {
+  ServerUnaryReactor* Submit(CallbackServerContext* c, const glyd::v1::SubmitJobRequest* r,
+                             Job* reply) override {
     // Without a session the submitter is somebody whom the socket let in.
     const auto session = d_->SessionOf(*c);
     return Answer(c, d_->jobs->Submit(*r, session.ok() ? session->uid : ::geteuid()), reply);
   }
-  ServerUnaryReactor* Get(CallbackServerContext* c, const glyd::v1::GetJobRequest* r, Job* reply) override {
+  ServerUnaryReactor* Get(CallbackServerContext* c, const glyd::v1::GetJobRequest* r,
+                          Job* reply) override {
     return Answer(c, d_->jobs->Get(r->id()), reply);
   }
-  ServerUnaryReactor* Cancel(CallbackServerContext* c, const glyd::v1::CancelJobRequest* r, Job* reply) override {
+  ServerUnaryReactor* Cancel(CallbackServerContext* c, const glyd::v1::CancelJobRequest* r,
+                             Job* reply) override {
     return Answer(c, d_->jobs->Cancel(r->id()), reply);
   }
   ServerUnaryReactor* List(CallbackServerContext* c, const glyd::v1::ListJobsRequest* r,
@@ -35,7 +38,8 @@ class JobsService final : public glyd::v1::Jobs::CallbackService {
     for (Job& j : d_->jobs->List(states)) *reply->add_jobs() = std::move(j);
     return FinishUnary(c, absl::OkStatus());
   }
-  grpc::ServerWriteReactor<Job>* Watch(CallbackServerContext*, const glyd::v1::WatchJobRequest* r) override {
+  grpc::ServerWriteReactor<Job>* Watch(CallbackServerContext*,
+                                       const glyd::v1::WatchJobRequest* r) override {
     auto* stream = new PushStream<Job>();
     const absl::Status s = d_->jobs->Watch(r->id(), r->after_sequence(), stream->sink());
     if (!s.ok()) stream->sink()->End(s);
@@ -53,6 +57,8 @@ class JobsService final : public glyd::v1::Jobs::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewJobsService(Daemon* daemon) { return std::make_unique<JobsService>(daemon); }
+std::unique_ptr<grpc::Service> NewJobsService(Daemon* daemon) {
+  return std::make_unique<JobsService>(daemon);
+}
 
 }  // namespace glyd

@@ -30,26 +30,29 @@ class LinearService final : public glyd::v1::Linear::CallbackService {
  public:
   explicit LinearService(Daemon* d) : d_(d) {}
 
-  ServerUnaryReactor* Run(CallbackServerContext* c, const LinearRequest* r, LinearReply* reply) override {
+  ServerUnaryReactor* Run(CallbackServerContext* c, const LinearRequest* r,
+                          LinearReply* reply) override {
     auto running = Check(*c, *r);
     if (!running.ok()) return FinishUnary(c, running.status());
     ServerUnaryReactor* reactor = c->DefaultReactor();
     DeviceSlot* slot = (*running)->model->device->slot.get();
     worker::v1::ToWorker message = std::move((*running)->message);
     // The reply lives until Finish; the default reactor needs no word of a cancel.
-    slot->Call(std::move(message), {},
-               [reactor, reply, running = *running](const worker::v1::FromWorker& m, std::vector<UniqueFd>) {
-                 if (m.has_error())
-                   return reactor->Finish(ToGrpc(
-                       WithReason(absl::Status(static_cast<absl::StatusCode>(m.error().code()), m.error().message()),
-                                  m.error().reason())));
-                 if (!m.has_done()) return;
-                 reply->set_y_inline(m.done().y_inline());
-                 reply->set_rows(m.done().rows());
-                 reply->set_cols(m.done().cols());
-                 reply->set_device_nanoseconds(m.done().nanoseconds());
-                 reactor->Finish(grpc::Status::OK);
-               });
+    slot->Call(
+        std::move(message), {},
+        [reactor, reply, running = *running](const worker::v1::FromWorker& m,
+                                             std::vector<UniqueFd>) {
+          if (m.has_error())
+            return reactor->Finish(ToGrpc(WithReason(
+                absl::Status(static_cast<absl::StatusCode>(m.error().code()), m.error().message()),
+                m.error().reason())));
+          if (!m.has_done()) return;
+          reply->set_y_inline(m.done().y_inline());
+          reply->set_rows(m.done().rows());
+          reply->set_cols(m.done().cols());
+          reply->set_device_nanoseconds(m.done().nanoseconds());
+          reactor->Finish(grpc::Status::OK);
+        });
     return reactor;
   }
 
@@ -58,31 +61,34 @@ class LinearService final : public glyd::v1::Linear::CallbackService {
     const auto session = d_->SessionOf(*c);
     if (!session.ok()) return FinishUnary(c, session.status());
     ServerUnaryReactor* reactor = c->DefaultReactor();
-    d_->arenas->Create(session->id, r->bytes(), r->device(),
-                       [this, c, reactor, reply, id = session->id](absl::StatusOr<std::shared_ptr<Arena>> arena) {
-                         absl::Status s = arena.status();
-                         // As for a lease: the session may have ended meanwhile.
-                         if (s.ok()) s = d_->SessionOf(*c).status();
-                         if (!s.ok()) {
-                           if (arena.ok()) d_->arenas->EndSession(id);
-                           return reactor->Finish(ToGrpc(s));
-                         }
-                         reply->set_arena_id((*arena)->id);
-                         reply->set_bytes((*arena)->bytes);
-                         reply->set_generation(d_->models->generation());
-                         reactor->Finish(grpc::Status::OK);
-                       });
+    d_->arenas->Create(
+        session->id, r->bytes(), r->device(),
+        [this, c, reactor, reply, id = session->id](absl::StatusOr<std::shared_ptr<Arena>> arena) {
+          absl::Status s = arena.status();
+          // As for a lease: the session may have ended meanwhile.
+          if (s.ok()) s = d_->SessionOf(*c).status();
+          if (!s.ok()) {
+            if (arena.ok()) d_->arenas->EndSession(id);
+            return reactor->Finish(ToGrpc(s));
+          }
+          reply->set_arena_id((*arena)->id);
+          reply->set_bytes((*arena)->bytes);
+          reply->set_generation(d_->models->generation());
+          reactor->Finish(grpc::Status::OK);
+        });
     return reactor;
   }
 
   ServerUnaryReactor* ReleaseArena(CallbackServerContext* c, const glyd::v1::ReleaseArenaRequest* r,
                                    glyd::v1::ReleaseArenaReply*) override {
     const auto session = d_->SessionOf(*c);
-    return FinishUnary(c, session.ok() ? d_->arenas->Release(session->id, r->arena_id()) : session.status());
+    return FinishUnary(
+        c, session.ok() ? d_->arenas->Release(session->id, r->arena_id()) : session.status());
   }
 
  private:
-  absl::StatusOr<std::shared_ptr<Running>> Check(const CallbackServerContext& c, const LinearRequest& r) {
+  absl::StatusOr<std::shared_ptr<Running>> Check(const CallbackServerContext& c,
+                                                 const LinearRequest& r) {
     const auto bad = [](const auto&... parts) {
       return WithReason(absl::InvalidArgumentError(absl::StrCat(parts...)), "BAD_LINEAR");
     };
@@ -101,7 +107,8 @@ class LinearService final : public glyd::v1::Linear::CallbackService {
       p.set_x_offset(r.x_arena().offset());
     } else {
       if (r.x_inline().size() > kMaxInline)
-        return bad("x is ", r.x_inline().size(), " bytes inline, at most ", kMaxInline, ": use an arena");
+        return bad("x is ", r.x_inline().size(), " bytes inline, at most ", kMaxInline,
+                   ": use an arena");
       p.set_x_inline(r.x_inline());
     }
     if (r.has_y_arena()) {
@@ -113,17 +120,19 @@ class LinearService final : public glyd::v1::Linear::CallbackService {
   }
 
   // Where the range ends depends on the pack, so the worker checks that.
-  absl::StatusOr<std::shared_ptr<Arena>> Range(const Session& session, const glyd::v1::ArenaRange& r,
+  absl::StatusOr<std::shared_ptr<Arena>> Range(const Session& session,
+                                               const glyd::v1::ArenaRange& r,
                                                const Allocation& model, absl::string_view what) {
     GLYD_ASSIGN_OR_RETURN(std::shared_ptr<Arena> arena, d_->arenas->Find(session.id, r.arena_id()));
     if (r.offset() % 16 != 0 || r.offset() > arena->bytes)
-      return WithReason(absl::InvalidArgumentError(absl::StrCat(what, " at offset ", r.offset(), " of an arena of ",
-                                                                arena->bytes,
-                                                                " bytes: want a multiple of 16 inside it")),
+      return WithReason(absl::InvalidArgumentError(
+                            absl::StrCat(what, " at offset ", r.offset(), " of an arena of ",
+                                         arena->bytes, " bytes: want a multiple of 16 inside it")),
                         "BAD_LINEAR");
     if (arena->device != model.device)
-      return WithReason(absl::InvalidArgumentError(absl::StrCat(what, "'s arena is on ", arena->device->slot->name(),
-                                                                ", the model on ", model.device->slot->name())),
+      return WithReason(absl::InvalidArgumentError(
+                            absl::StrCat(what, "'s arena is on ", arena->device->slot->name(),
+                                         ", the model on ", model.device->slot->name())),
                         "BAD_LINEAR");
     return arena;
   }
@@ -133,6 +142,8 @@ class LinearService final : public glyd::v1::Linear::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewLinearService(Daemon* daemon) { return std::make_unique<LinearService>(daemon); }
+std::unique_ptr<grpc::Service> NewLinearService(Daemon* daemon) {
+  return std::make_unique<LinearService>(daemon);
+}
 
 }  // namespace glyd

@@ -20,13 +20,15 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
  public:
   explicit ModelsService(Daemon* d) : d_(d) {}
 
-  ServerUnaryReactor* Load(CallbackServerContext* c, const LoadRequest* r, LoadReply* reply) override {
+  ServerUnaryReactor* Load(CallbackServerContext* c, const LoadRequest* r,
+                           LoadReply* reply) override {
     auto model = d_->models->Load(*r);
     if (model.ok()) *reply->mutable_model() = *std::move(model);
     return FinishUnary(c, model.status());
   }
 
-  ServerUnaryReactor* Unload(CallbackServerContext* c, const UnloadRequest* r, UnloadReply* reply) override {
+  ServerUnaryReactor* Unload(CallbackServerContext* c, const UnloadRequest* r,
+                             UnloadReply* reply) override {
     const auto draining = d_->models->Unload(r->name(), r->drain());
     if (draining.ok()) reply->set_draining(*draining);
     return FinishUnary(c, draining.status());
@@ -36,32 +38,38 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
     return FinishUnary(c, d_->models->Pin(r->name(), r->pinned()));
   }
 
-  ServerUnaryReactor* List(CallbackServerContext* c, const ListModelsRequest*, ListModelsReply* reply) override {
+  ServerUnaryReactor* List(CallbackServerContext* c, const ListModelsRequest*,
+                           ListModelsReply* reply) override {
     for (Model& m : d_->models->List()) *reply->add_models() = std::move(m);
     return FinishUnary(c, absl::OkStatus());
   }
 
-  ServerUnaryReactor* Get(CallbackServerContext* c, const GetModelRequest* r, GetModelReply* reply) override {
+  ServerUnaryReactor* Get(CallbackServerContext* c, const GetModelRequest* r,
+                          GetModelReply* reply) override {
     return FinishUnary(c, GetPage(*r, reply));
   }
 
-  ServerUnaryReactor* Attach(CallbackServerContext* c, const AttachRequest* r, AttachReply* reply) override {
+  ServerUnaryReactor* Attach(CallbackServerContext* c, const AttachRequest* r,
+                             AttachReply* reply) override {
     return FinishUnary(c, Attach(*c, *r, reply));
   }
 
-  ServerUnaryReactor* Release(CallbackServerContext* c, const ReleaseRequest* r, ReleaseReply*) override {
+  ServerUnaryReactor* Release(CallbackServerContext* c, const ReleaseRequest* r,
+                              ReleaseReply*) override {
     const auto session = d_->SessionOf(*c);
-    return FinishUnary(c, session.ok() ? d_->models->Release(session->id, r->lease_id()) : session.status());
+    return FinishUnary(
+        c, session.ok() ? d_->models->Release(session->id, r->lease_id()) : session.status());
   }
 
-  grpc::ServerWriteReactor<ModelEvent>* Watch(CallbackServerContext*, const WatchModelsRequest*) override {
+  grpc::ServerWriteReactor<ModelEvent>* Watch(CallbackServerContext*,
+                                              const WatchModelsRequest*) override {
     auto* stream = new PushStream<ModelEvent>();
     d_->models->Watch(stream->sink());
     return stream;
   }
 
-  grpc::ServerWriteReactor<VerifyResidentEvent>* VerifyResident(CallbackServerContext*,
-                                                                const VerifyResidentRequest* r) override {
+  grpc::ServerWriteReactor<VerifyResidentEvent>* VerifyResident(
+      CallbackServerContext*, const VerifyResidentRequest* r) override {
     auto* stream = new PushStream<VerifyResidentEvent>();
     const auto block = d_->models->Resident(r->name());
     if (!block.ok()) {
@@ -72,7 +80,8 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
     m.mutable_verify_model()->set_model_id((*block)->id);
     (*block)->device->slot->Call(
         std::move(m), {},
-        [sink = stream->sink(), block = *block](const worker::v1::FromWorker& answer, std::vector<UniqueFd>) {
+        [sink = stream->sink(), block = *block](const worker::v1::FromWorker& answer,
+                                                std::vector<UniqueFd>) {
           VerifyResidentEvent event;
           if (answer.has_progress()) {
             event.set_bytes_done(answer.progress().bytes_done());
@@ -86,9 +95,9 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
             sink->Push(event, "");
             sink->End(absl::OkStatus());
           } else if (answer.has_error()) {
-            sink->End(WithReason(
-                absl::Status(static_cast<absl::StatusCode>(answer.error().code()), answer.error().message()),
-                answer.error().reason()));
+            sink->End(WithReason(absl::Status(static_cast<absl::StatusCode>(answer.error().code()),
+                                              answer.error().message()),
+                                 answer.error().reason()));
           }
         });
     return stream;
@@ -99,11 +108,13 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
     GLYD_ASSIGN_OR_RETURN(*reply->mutable_model(), d_->models->Get(r.name()));
     if (r.page_size() == 0) return absl::OkStatus();
     if (r.page_size() > 1000)
-      return WithReason(absl::InvalidArgumentError(absl::StrCat("page_size ", r.page_size(), ", at most 1000")),
-                        "BAD_PAGE");
+      return WithReason(
+          absl::InvalidArgumentError(absl::StrCat("page_size ", r.page_size(), ", at most 1000")),
+          "BAD_PAGE");
     uint64_t at = 0;
     if (!r.page_token().empty() && !absl::SimpleAtoi(r.page_token(), &at))
-      return WithReason(absl::InvalidArgumentError("page_token is not one that was given"), "BAD_PAGE");
+      return WithReason(absl::InvalidArgumentError("page_token is not one that was given"),
+                        "BAD_PAGE");
     GLYD_ASSIGN_OR_RETURN(ModelTable table, d_->models->Table(r.name()));
     const uint64_t packs = table.packs_size(), all = packs + table.tensors_size();
     // A page also stays well below gRPC's 4 MiB, whatever the names' lengths.
@@ -142,6 +153,8 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewModelsService(Daemon* daemon) { return std::make_unique<ModelsService>(daemon); }
+std::unique_ptr<grpc::Service> NewModelsService(Daemon* daemon) {
+  return std::make_unique<ModelsService>(daemon);
+}
 
 }  // namespace glyd

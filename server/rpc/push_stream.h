@@ -15,9 +15,9 @@
 
 namespace glyd {
 
-// A server-streaming call that others push messages into. The reactor and the sink that others hold end apart: a push
-// after the call's end is dropped. gRPC may run a reaction inside StartWrite and Finish, so neither is called under a
-// lock.
+// A server-streaming call that others push messages into. The reactor and the sink that others hold
+// end apart: a push after the call's end is dropped. gRPC may run a reaction inside StartWrite and
+// Finish, so neither is called under a lock.
 template <class Message>
 class PushStream : public grpc::ServerWriteReactor<Message> {
  public:
@@ -113,8 +113,8 @@ class PushStream : public grpc::ServerWriteReactor<Message> {
     absl::Mutex mu_;
     PushStream* reactor_ ABSL_GUARDED_BY(mu_);
     std::deque<std::pair<Message, std::string>> queue_ ABSL_GUARDED_BY(mu_);
-    Message current_;       // gRPC's while writing_
-    absl::Status status_;   // settled once ended_
+    Message current_;      // gRPC's while writing_
+    absl::Status status_;  // settled once ended_
     bool writing_ ABSL_GUARDED_BY(mu_) = false;
     bool ended_ ABSL_GUARDED_BY(mu_) = false;
     bool finished_ ABSL_GUARDED_BY(mu_) = false;
@@ -124,7 +124,8 @@ class PushStream : public grpc::ServerWriteReactor<Message> {
 };
 
 // Ends a unary call with `status`.
-inline grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context, const absl::Status& status) {
+inline grpc::ServerUnaryReactor* FinishUnary(grpc::CallbackServerContext* context,
+                                             const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(status));
   return reactor;

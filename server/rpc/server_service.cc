@@ -14,7 +14,8 @@ namespace glyd {
 absl::StatusOr<Session> Daemon::SessionOf(const grpc::CallbackServerContext& context) const {
   const auto& metadata = context.client_metadata();
   const auto it = metadata.find("glyd-session");
-  return sessions->Find(it == metadata.end() ? "" : absl::string_view(it->second.data(), it->second.size()));
+  return sessions->Find(
+      it == metadata.end() ? "" : absl::string_view(it->second.data(), it->second.size()));
 }
 
 namespace {
@@ -42,8 +43,9 @@ class HealthState : public Sink<glyd::v1::ModelEvent> {
     if (service.rfind(kModelPrefix, 0) == 0) {
       const auto m = d_->models->Get(service.substr(sizeof kModelPrefix - 1));
       if (m.ok())
-        return m->state() == glyd::v1::MODEL_STATE_READY && !stopped_ ? HealthCheckResponse::SERVING
-                                                                      : HealthCheckResponse::NOT_SERVING;
+        return m->state() == glyd::v1::MODEL_STATE_READY && !stopped_
+                   ? HealthCheckResponse::SERVING
+                   : HealthCheckResponse::NOT_SERVING;
     }
     return HealthCheckResponse::SERVICE_UNKNOWN;
   }
@@ -78,9 +80,8 @@ class HealthState : public Sink<glyd::v1::ModelEvent> {
     Refresh();
     absl::MutexLock lock(&mu_);
     for (Watching& w : watches_)
-      if (const auto sink = w.sink.lock()) ending_.Post([sink] {
-          sink->End(absl::UnavailableError("the daemon is stopping"));
-        });
+      if (const auto sink = w.sink.lock())
+        ending_.Post([sink] { sink->End(absl::UnavailableError("the daemon is stopping")); });
   }
   bool stopped() const { return stopped_; }
 
@@ -108,7 +109,8 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   explicit HealthService(std::shared_ptr<HealthState> state) : state_(std::move(state)) {}
 
-  ServerUnaryReactor* Check(CallbackServerContext* c, const HealthCheckRequest* r, HealthCheckResponse* reply) override {
+  ServerUnaryReactor* Check(CallbackServerContext* c, const HealthCheckRequest* r,
+                            HealthCheckResponse* reply) override {
     reply->set_status(state_->Of(r->service()));
     ServerUnaryReactor* reactor = c->DefaultReactor();
     reactor->Finish(reply->status() == HealthCheckResponse::SERVICE_UNKNOWN
@@ -117,7 +119,8 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
     return reactor;
   }
 
-  grpc::ServerWriteReactor<HealthCheckResponse>* Watch(CallbackServerContext*, const HealthCheckRequest* r) override {
+  grpc::ServerWriteReactor<HealthCheckResponse>* Watch(CallbackServerContext*,
+                                                       const HealthCheckRequest* r) override {
     auto* stream = new PushStream<HealthCheckResponse>();
     state_->Watch(r->service(), stream->sink());
     return stream;
@@ -129,9 +132,11 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
 
 class ServerService final : public glyd::v1::Server::CallbackService {
  public:
-  ServerService(Daemon* d, std::shared_ptr<HealthState> health) : d_(d), health_(std::move(health)) {}
+  ServerService(Daemon* d, std::shared_ptr<HealthState> health)
+      : d_(d), health_(std::move(health)) {}
 
-  ServerUnaryReactor* Info(CallbackServerContext* c, const glyd::v1::InfoRequest*, glyd::v1::InfoReply* r) override {
+  ServerUnaryReactor* Info(CallbackServerContext* c, const glyd::v1::InfoRequest*,
+                           glyd::v1::InfoReply* r) override {
     r->set_version(kVersion);
     r->set_pid(::getpid());
     r->set_generation(d_->models->generation());
@@ -182,7 +187,8 @@ void RefreshHealth(HealthState& health) { health.Refresh(); }
 
 void StopHealth(HealthState& health) { health.Stop(); }
 
-std::unique_ptr<grpc::Service> NewServerService(Daemon* daemon, std::shared_ptr<HealthState> health) {
+std::unique_ptr<grpc::Service> NewServerService(Daemon* daemon,
+                                                std::shared_ptr<HealthState> health) {
   return std::make_unique<ServerService>(daemon, std::move(health));
 }
 

@@ -29,8 +29,8 @@ struct Daemon {
   absl::StatusOr<Session> SessionOf(const grpc::CallbackServerContext& context) const;
 };
 
-// Health by the daemon's own state: "" and "readiness" serve while the daemon takes work, "liveness" while it lives,
-// "glyd.model.NAME" while that model is READY.
+// Health by the daemon's own state: "" and "readiness" serve while the daemon takes work,
+// "liveness" while it lives, "glyd.model.NAME" while that model is READY.
 class HealthState;
 std::shared_ptr<HealthState> NewHealthState(Daemon* daemon);
 // Tells watchers what has changed.
@@ -41,7 +41,8 @@ void StopHealth(HealthState& health);
 std::unique_ptr<grpc::Service> NewModelsService(Daemon* daemon);
 std::unique_ptr<grpc::Service> NewJobsService(Daemon* daemon);
 std::unique_ptr<grpc::Service> NewLinearService(Daemon* daemon);
-std::unique_ptr<grpc::Service> NewServerService(Daemon* daemon, std::shared_ptr<HealthState> health);
+std::unique_ptr<grpc::Service> NewServerService(Daemon* daemon,
+                                                std::shared_ptr<HealthState> health);
 std::unique_ptr<grpc::Service> NewHealthService(std::shared_ptr<HealthState> health);
 
 }  // namespace glyd

@@ -7,8 +7,9 @@
 
 namespace glyd {
 
-// A status as gRPC sends it: the same code and text, and in the details google.rpc.ErrorInfo (domain "glyd", the
-// status's reason, or its code's name) and, for RESOURCE_EXHAUSTED, google.rpc.RetryInfo.
+// A status as gRPC sends it: the same code and text, and in the details google.rpc.ErrorInfo
+// (domain "glyd", the status's reason, or its code's name) and, for RESOURCE_EXHAUSTED,
+// google.rpc.RetryInfo.
 grpc::Status ToGrpc(const absl::Status& status);
 
 }  // namespace glyd

@@ -23,7 +23,8 @@ class Channel {
   void Send(uint64_t call, worker::v1::FromWorker message, const std::vector<int>& fds = {});
   void SendDone(uint64_t call, worker::v1::Done done, const std::vector<int>& fds = {});
   void SendError(uint64_t call, const absl::Status& status);
-  // One message with its descriptors; false at the socket's end: glydd is gone or wants this process to end.
+  // One message with its descriptors; false at the socket's end: glydd is gone or wants this
+  // process to end.
   bool Receive(worker::v1::ToWorker* message, std::vector<UniqueFd>* fds);
 
  private:
@@ -31,7 +32,8 @@ class Channel {
   absl::Mutex mu_;
 };
 
-// Progress of one call, told to glydd at most ten times a second. `cancelled` is asked for often and cheap.
+// Progress of one call, told to glydd at most ten times a second. `cancelled` is asked for often
+// and cheap.
 class CallProgress : public Progress {
  public:
   CallProgress(Channel* channel, uint64_t call, std::function<bool()> cancelled)

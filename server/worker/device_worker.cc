@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -8,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/bytes.h"
 #include "base/reason.h"
 #include "base/status_macros.h"
 #include "kernels/device/device.h"
@@ -111,7 +114,8 @@ class DeviceWorker {
       case ToWorker::kVerifyModel:
         return StartVerify(m);
       default:
-        return channel_.SendError(m.call(), absl::UnimplementedError("this worker serves a device"));
+        return channel_.SendError(m.call(),
+                                  absl::UnimplementedError("this worker serves a device"));
     }
   }
 
@@ -177,38 +181,40 @@ class DeviceWorker {
   }
 
   void StartLoad(const ToWorker& m, std::vector<UniqueFd> fds) {
-    if (fds.size() != 1) return channel_.SendError(m.call(), absl::InternalError("a load without its root"));
+    if (fds.size() != 1)
+      return channel_.SendError(m.call(), absl::InternalError("a load without its root"));
     auto root = std::make_shared<const UniqueFd>(std::move(fds[0]));
-    StartLong(m.call(), [this, call = m.call(), load = m.load(), root = std::move(root)](LongCall& state) {
-      Done done;
-      std::vector<UniqueFd> out;
-      const absl::Status s = Load(call, load, root, state, &done, &out);
-      if (!s.ok()) return channel_.SendError(call, s);
-      channel_.SendDone(call, std::move(done), {out[0].get(), out[1].get()});
-    });
+    StartLong(m.call(),
+              [this, call = m.call(), load = m.load(), root = std::move(root)](LongCall& state) {
+                Done done;
+                std::vector<UniqueFd> out;
+                const absl::Status s = Load(call, load, root, state, &done, &out);
+                if (!s.ok()) return channel_.SendError(call, s);
+                channel_.SendDone(call, std::move(done), {out[0].get(), out[1].get()});
+              });
   }
 
-  absl::Status Load(uint64_t call, const worker::v1::LoadModel& load, const std::shared_ptr<const UniqueFd>& root,
-                    LongCall& state, Done* done, std::vector<UniqueFd>* out) {
+  absl::Status Load(uint64_t call, const worker::v1::LoadModel& load,
+                    const std::shared_ptr<const UniqueFd>& root, LongCall& state, Done* done,
+                    std::vector<UniqueFd>* out) {
     CallProgress progress(&channel_, call, [&state] { return state.cancelled.load(); });
     GLYD_ASSIGN_OR_RETURN(const Dir dir, Dir::OpenBeneath(root, load.root_name(), load.relative()));
     uint64_t packed_bytes = 0;
-    GLYD_ASSIGN_OR_RETURN(
-        std::shared_ptr<ResidentModel> model,
-        ResidentModel::Load(
-            *device_, dir, load.label(), load.verify(), threads_,
-            [&](const ResidentModel::Size& size) {
-              packed_bytes = size.packed_bytes;
-              FromWorker ask;
-              ask.mutable_reserve()->set_allocation_bytes(size.allocation_bytes);
-              ask.mutable_reserve()->set_packed_bytes(size.packed_bytes);
-              ask.mutable_reserve()->set_manifest_sha256(size.manifest_sha256);
-              channel_.Send(call, std::move(ask));
-              absl::MutexLock lock(&state.mu);
-              state.mu.Await(absl::Condition(&state.answered));
-              return state.go && !state.cancelled;
-            },
-            progress));
+    GLYD_ASSIGN_OR_RETURN(std::shared_ptr<ResidentModel> model,
+                          ResidentModel::Load(
+                              *device_, dir, load.label(), load.verify(), threads_,
+                              [&](const ResidentModel::Size& size) {
+                                packed_bytes = size.packed_bytes;
+                                FromWorker ask;
+                                ask.mutable_reserve()->set_allocation_bytes(size.allocation_bytes);
+                                ask.mutable_reserve()->set_packed_bytes(size.packed_bytes);
+                                ask.mutable_reserve()->set_manifest_sha256(size.manifest_sha256);
+                                channel_.Send(call, std::move(ask));
+                                absl::MutexLock lock(&state.mu);
+                                state.mu.Await(absl::Condition(&state.answered));
+                                return state.go && !state.cancelled;
+                              },
+                              progress));
     GLYD_ASSIGN_OR_RETURN(ExportedMemory memory, model->memory().Export());
     uint64_t table_bytes = 0;
     GLYD_ASSIGN_OR_RETURN(UniqueFd table, model->ExportTable(&table_bytes));
@@ -235,7 +241,8 @@ class DeviceWorker {
   void StartVerify(const ToWorker& m) {
     StartLong(m.call(), [this, call = m.call(), id = m.verify_model().model_id()](LongCall& state) {
       const std::shared_ptr<ResidentModel> model = FindModel(id);
-      if (model == nullptr) return channel_.SendError(call, absl::NotFoundError("the worker lacks the model"));
+      if (model == nullptr)
+        return channel_.SendError(call, absl::NotFoundError("the worker lacks the model"));
       CallProgress progress(&channel_, call, [&state] { return state.cancelled.load(); });
       auto bad = model->Verify(*device_, threads_, progress);
       if (!bad.ok()) return channel_.SendError(call, bad.status());
@@ -265,7 +272,8 @@ class DeviceWorker {
     ExportedMemory exported;
     exported.fd = std::move(fds[0]);
     exported.bytes = import.bytes();
-    GLYD_ASSIGN_OR_RETURN(std::shared_ptr<Memory> memory, device_->Import(std::move(exported), Access::kReadWrite));
+    GLYD_ASSIGN_OR_RETURN(std::shared_ptr<Memory> memory,
+                          device_->Import(std::move(exported), Access::kReadWrite));
     absl::MutexLock lock(&mu_);
     arenas_[import.arena_id()] = std::move(memory);
     return absl::OkStatus();
@@ -279,9 +287,10 @@ class DeviceWorker {
     if (it == arenas_.end()) return absl::NotFoundError("the worker lacks the arena");
     const uint64_t size = it->second->bytes();
     if (offset % 16 != 0 || offset > size || bytes > size - offset)
-      return WithReason(absl::InvalidArgumentError(absl::StrCat(what, " takes ", bytes, " bytes at ", offset,
-                                                                ", its arena has ", size)),
-                        "BAD_LINEAR");
+      return WithReason(
+          absl::InvalidArgumentError(
+              absl::StrCat(what, " takes ", bytes, " bytes at ", offset, ", its arena has ", size)),
+          "BAD_LINEAR");
     return it->second;
   }
 
@@ -293,8 +302,10 @@ class DeviceWorker {
     args.m = p.m();
     const uint64_t rows = args.pack.meta.rows, cols = args.pack.meta.cols;
     uint64_t x_bytes, y_bytes;
-    if (!CheckedMul(p.m(), cols * sizeof(uint16_t), &x_bytes) || !CheckedMul(p.m(), rows * sizeof(uint16_t), &y_bytes))
-      return WithReason(absl::InvalidArgumentError(absl::StrCat("m is ", p.m(), ": too large")), "BAD_LINEAR");
+    if (!CheckedMul(p.m(), cols * sizeof(uint16_t), &x_bytes) ||
+        !CheckedMul(p.m(), rows * sizeof(uint16_t), &y_bytes))
+      return WithReason(absl::InvalidArgumentError(absl::StrCat("m is ", p.m(), ": too large")),
+                        "BAD_LINEAR");
     std::shared_ptr<Memory> x, y;
     std::vector<uint16_t> x_copy, y_inline;
     if (p.x_arena() != 0) {
@@ -302,27 +313,30 @@ class DeviceWorker {
       args.x = reinterpret_cast<const uint16_t*>(x->data() + p.x_offset());
     } else {
       if (p.x_inline().size() != x_bytes)
-        return WithReason(absl::InvalidArgumentError(absl::StrCat("x is ", p.x_inline().size(), " bytes, [", p.m(), ", ",
-                                                                  cols, "] takes ", x_bytes)),
-                          "BAD_LINEAR");
+        return WithReason(
+            absl::InvalidArgumentError(absl::StrCat("x is ", p.x_inline().size(), " bytes, [",
+                                                    p.m(), ", ", cols, "] takes ", x_bytes)),
+            "BAD_LINEAR");
       x_copy.resize(p.m() * cols);
       std::memcpy(x_copy.data(), p.x_inline().data(), x_bytes);
       args.x = x_copy.data();
     }
     if (p.y_arena() != 0) {
       GLYD_ASSIGN_OR_RETURN(y, Range(p.y_arena(), p.y_offset(), y_bytes, "y"));
-      if (p.x_arena() == p.y_arena() && p.x_offset() < p.y_offset() + y_bytes && p.y_offset() < p.x_offset() + x_bytes)
-        return WithReason(absl::InvalidArgumentError(absl::StrCat("x at ", p.x_offset(), " (", x_bytes,
-                                                                  " bytes) and y at ", p.y_offset(), " (", y_bytes,
-                                                                  " bytes) overlap")),
+      if (p.x_arena() == p.y_arena() && p.x_offset() < p.y_offset() + y_bytes &&
+          p.y_offset() < p.x_offset() + x_bytes)
+        return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                              "x at ", p.x_offset(), " (", x_bytes, " bytes) and y at ",
+                              p.y_offset(), " (", y_bytes, " bytes) overlap")),
                           "BAD_LINEAR");
       args.y = reinterpret_cast<uint16_t*>(y->data() + p.y_offset());
     } else {
       constexpr uint64_t kMaxInline = uint64_t{1} << 20;
       if (y_bytes > kMaxInline)
-        return WithReason(absl::InvalidArgumentError(absl::StrCat("y takes ", y_bytes, " bytes, at most ", kMaxInline,
-                                                                  " inline: use an arena")),
-                          "BAD_LINEAR");
+        return WithReason(
+            absl::InvalidArgumentError(absl::StrCat("y takes ", y_bytes, " bytes, at most ",
+                                                    kMaxInline, " inline: use an arena")),
+            "BAD_LINEAR");
       y_inline.resize(p.m() * rows);
       args.y = y_inline.data();
     }

@@ -17,20 +17,25 @@ namespace {
 using SharedFd = std::shared_ptr<const UniqueFd>;
 
 // The parent of `relative` and its last part.
-absl::StatusOr<std::pair<Dir, std::string>> SplitOutput(const SharedFd& root, const std::string& root_name,
+absl::StatusOr<std::pair<Dir, std::string>> SplitOutput(const SharedFd& root,
+                                                        const std::string& root_name,
                                                         const std::string& relative) {
   const size_t slash = relative.rfind('/');
-  GLYD_ASSIGN_OR_RETURN(Dir parent, Dir::OpenBeneath(root, root_name,
-                                                     slash == std::string::npos ? "." : relative.substr(0, slash)));
-  return std::make_pair(std::move(parent), slash == std::string::npos ? relative : relative.substr(slash + 1));
+  GLYD_ASSIGN_OR_RETURN(
+      Dir parent, Dir::OpenBeneath(root, root_name,
+                                   slash == std::string::npos ? "." : relative.substr(0, slash)));
+  return std::make_pair(std::move(parent),
+                        slash == std::string::npos ? relative : relative.substr(slash + 1));
 }
 
-absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run, const std::vector<SharedFd>& roots,
-                                    Progress& progress) {
+absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run,
+                                    const std::vector<SharedFd>& roots, Progress& progress) {
   const glyd::v1::PackSpec& spec = run.spec().pack();
   if (roots.size() != 2) return absl::InternalError("a pack job without its roots");
-  GLYD_ASSIGN_OR_RETURN(const Dir source, Dir::OpenBeneath(roots[0], run.source_root(), run.source_relative()));
-  GLYD_ASSIGN_OR_RETURN(const auto output, SplitOutput(roots[1], run.output_root(), run.output_relative()));
+  GLYD_ASSIGN_OR_RETURN(const Dir source,
+                        Dir::OpenBeneath(roots[0], run.source_root(), run.source_relative()));
+  GLYD_ASSIGN_OR_RETURN(const auto output,
+                        SplitOutput(roots[1], run.output_root(), run.output_relative()));
   PackOptions o;
   if (!spec.layout().empty()) {
     GLYD_ASSIGN_OR_RETURN(o.layout, ParseLayout(spec.layout()));
@@ -40,7 +45,8 @@ absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run, const std::ve
   o.force = spec.force();
   o.threads = static_cast<int>(spec.threads() != 0 ? spec.threads() : run.threads());
   o.repo = run.source_relative();
-  GLYD_ASSIGN_OR_RETURN(const PackSummary s, PackModel(source, output.first, output.second, o, progress));
+  GLYD_ASSIGN_OR_RETURN(const PackSummary s,
+                        PackModel(source, output.first, output.second, o, progress));
   return nlohmann::json{{"output", spec.output()},
                         {"layout", std::string(LayoutName(o.layout))},
                         {"packs", s.packs},
@@ -54,10 +60,11 @@ absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run, const std::ve
       .dump();
 }
 
-absl::StatusOr<std::string> RunVerify(const worker::v1::RunJob& run, const std::vector<SharedFd>& roots,
-                                      Progress& progress) {
+absl::StatusOr<std::string> RunVerify(const worker::v1::RunJob& run,
+                                      const std::vector<SharedFd>& roots, Progress& progress) {
   if (roots.empty()) return absl::InternalError("a verify job without its root");
-  GLYD_ASSIGN_OR_RETURN(const Dir dir, Dir::OpenBeneath(roots[0], run.source_root(), run.source_relative()));
+  GLYD_ASSIGN_OR_RETURN(const Dir dir,
+                        Dir::OpenBeneath(roots[0], run.source_root(), run.source_relative()));
   GLYD_ASSIGN_OR_RETURN(const Save save, Save::Open(dir));
   VerifyOptions o;
   o.quick = run.spec().verify().quick();
@@ -65,8 +72,12 @@ absl::StatusOr<std::string> RunVerify(const worker::v1::RunJob& run, const std::
   VerifyReport report;
   GLYD_RETURN_IF_ERROR(VerifySave(save, o, progress, &report));
   for (const std::string& note : report.notes) progress.Note(note);
-  return nlohmann::json{{"path", run.spec().verify().path()}, {"format", report.format}, {"layout", report.layout},
-                        {"packs", report.packs},              {"tensors", report.tensors}, {"bytes", report.bytes}}
+  return nlohmann::json{{"path", run.spec().verify().path()},
+                        {"format", report.format},
+                        {"layout", report.layout},
+                        {"packs", report.packs},
+                        {"tensors", report.tensors},
+                        {"bytes", report.bytes}}
       .dump();
 }
 
@@ -83,14 +94,16 @@ int RunJobWorker(int socket) {
     if (m.has_run_job() && !job.joinable()) {
       std::vector<SharedFd> roots;
       for (UniqueFd& fd : fds) roots.push_back(std::make_shared<const UniqueFd>(std::move(fd)));
-      job = std::thread([&channel, &cancelled, call = m.call(), run = m.run_job(), roots = std::move(roots)] {
-        CallProgress progress(&channel, call, [&cancelled] { return cancelled.load(); });
-        const auto result = run.spec().has_pack() ? RunPack(run, roots, progress) : RunVerify(run, roots, progress);
-        if (!result.ok()) return channel.SendError(call, result.status());
-        worker::v1::Done done;
-        done.set_result_json(*result);
-        channel.SendDone(call, std::move(done));
-      });
+      job = std::thread(
+          [&channel, &cancelled, call = m.call(), run = m.run_job(), roots = std::move(roots)] {
+            CallProgress progress(&channel, call, [&cancelled] { return cancelled.load(); });
+            const auto result = run.spec().has_pack() ? RunPack(run, roots, progress)
+                                                      : RunVerify(run, roots, progress);
+            if (!result.ok()) return channel.SendError(call, result.status());
+            worker::v1::Done done;
+            done.set_result_json(*result);
+            channel.SendDone(call, std::move(done));
+          });
     }
     fds.clear();
   }

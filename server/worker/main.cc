@@ -10,7 +10,8 @@
 
 #include "server/worker/channel.h"
 
-// glyd-worker device --device NAME --threads N | glyd-worker job: glydd's hands. Descriptor 3 is the socket to glydd.
+// glyd-worker device --device NAME --threads N | glyd-worker job: glydd's hands. Descriptor 3 is
+// the socket to glydd.
 int main(int argc, char** argv) {
   constexpr int kSocket = 3;
   ::signal(SIGPIPE, SIG_IGN);

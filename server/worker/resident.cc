@@ -30,8 +30,10 @@ using glyd::v1::Pack;
 
 constexpr uint64_t kMaxTable = uint64_t{1} << 30;
 
-// Runs `work(i)` for i in [0, count) on `threads` threads; the first failure ends the rest and is returned.
-absl::Status ForEach(size_t count, int threads, Progress& progress, const std::function<absl::Status(size_t)>& work) {
+// Runs `work(i)` for i in [0, count) on `threads` threads; the first failure ends the rest and is
+// returned.
+absl::Status ForEach(size_t count, int threads, Progress& progress,
+                     const std::function<absl::Status(size_t)>& work) {
   std::atomic<size_t> next = 0;
   absl::Mutex mu;
   absl::Status first;
@@ -62,16 +64,20 @@ class Planner {
   explicit Planner(const Save& save) : save_(save) {}
   absl::Status Place(const SavedTensor& t, Buffer* buffer) {
     if (t.bytes > kMaxModel - std::min(at_, kMaxModel))
-      return absl::ResourceExhaustedError(absl::StrCat("tensor \"", Printable(t.name), "\": ", t.bytes,
-                                                       " bytes after ", at_, " make a model too large to place"));
+      return absl::ResourceExhaustedError(absl::StrCat("tensor \"", Printable(t.name),
+                                                       "\": ", t.bytes, " bytes after ", at_,
+                                                       " make a model too large to place"));
     buffer->set_offset(at_);
     buffer->set_bytes(t.bytes);
     for (uint64_t done = 0; done < t.bytes; done += Device::kWindowBytes)
-      moves.push_back({&save_.files[t.file], t.offset + done, at_ + done, std::min(Device::kWindowBytes, t.bytes - done)});
+      moves.push_back({&save_.files[t.file], t.offset + done, at_ + done,
+                       std::min(Device::kWindowBytes, t.bytes - done)});
     at_ = AlignUp(at_ + t.bytes, kBufferAlign);
     return absl::OkStatus();
   }
-  uint64_t allocation_bytes() const { return AlignUp(std::max<uint64_t>(at_, 1), kAllocationAlign); }
+  uint64_t allocation_bytes() const {
+    return AlignUp(std::max<uint64_t>(at_, 1), kAllocationAlign);
+  }
   std::vector<Move> moves;
 
  private:
@@ -113,8 +119,10 @@ PackView ResidentModel::View(const Pack& p) const {
 }
 
 absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& device, const Dir& dir,
-                                                                   const std::string& label, bool verify, int threads,
-                                                                   const Ask& ask, Progress& progress) {
+                                                                   const std::string& label,
+                                                                   bool verify, int threads,
+                                                                   const Ask& ask,
+                                                                   Progress& progress) {
   GLYD_ASSIGN_OR_RETURN(const Save save, Save::Open(dir));
   auto model = std::unique_ptr<ResidentModel>(new ResidentModel());
   ModelTable& table = model->table_;
@@ -164,7 +172,7 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
   progress.Phase("read", save.packed_bytes);
   GLYD_RETURN_IF_ERROR(ForEach(plan.moves.size(), threads, progress, [&](size_t i) -> absl::Status {
     const Move& m = plan.moves[i];
-    GLYD_ASSIGN_OR_RETURN(uint8_t* window, device.OpenWindow(memory, m.to, m.bytes));
+    GLYD_ASSIGN_OR_RETURN(uint8_t * window, device.OpenWindow(memory, m.to, m.bytes));
     GLYD_RETURN_IF_ERROR(PreadFull(m.file->opened.fd.get(), window, m.bytes, m.from, m.file->name));
     GLYD_RETURN_IF_ERROR(device.Commit(memory, m.to, window, m.bytes));
     progress.Advance(m.bytes);
@@ -177,24 +185,30 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
     const Pack& p = table.packs(static_cast<int>(i));
     const absl::Status s = CheckPack(model->View(p));
     return s.ok() ? s
-                  : WithReason(absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()), "\": ", s.message())),
+                  : WithReason(absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()),
+                                                                "\": ", s.message())),
                                "BAD_PACK");
   }));
   if (verify) {
-    GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> bad, model->Verify(device, threads, progress));
+    GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> bad,
+                          model->Verify(device, threads, progress));
     if (!bad.empty())
-      return WithReason(absl::DataLossError(absl::StrCat("tensor \"", Printable(bad.front()), "\" and ", bad.size() - 1,
-                                                         " others have another sha256 than glyd.json says")),
+      return WithReason(absl::DataLossError(absl::StrCat(
+                            "tensor \"", Printable(bad.front()), "\" and ", bad.size() - 1,
+                            " others have another sha256 than glyd.json says")),
                         "BAD_HASH");
   }
   return model;
 }
 
-absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& device, UniqueFd memory, UniqueFd table) {
+absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& device,
+                                                                     UniqueFd memory,
+                                                                     UniqueFd table) {
   struct stat st;
   if (::fstat(table.get(), &st) != 0) return ErrnoStatus(errno, "table");
   if (static_cast<uint64_t>(st.st_size) > kMaxTable)
-    return absl::ResourceExhaustedError(absl::StrCat("a table of ", st.st_size, " bytes, at most ", kMaxTable));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a table of ", st.st_size, " bytes, at most ", kMaxTable));
   std::string bytes(st.st_size, '\0');
   GLYD_RETURN_IF_ERROR(PreadFull(table.get(), bytes.data(), bytes.size(), 0, "table"));
   auto model = std::unique_ptr<ResidentModel>(new ResidentModel());
@@ -204,21 +218,28 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& dev
   exported.bytes = model->table_.allocation_bytes();
   GLYD_ASSIGN_OR_RETURN(model->memory_, device.Import(std::move(exported), Access::kRead));
   const uint64_t size = model->memory_->bytes();
-  const auto inside = [size](const Buffer& b) { return b.offset() <= size && b.bytes() <= size - b.offset(); };
+  const auto inside = [size](const Buffer& b) {
+    return b.offset() <= size && b.bytes() <= size - b.offset();
+  };
   for (const Pack& p : model->table_.packs()) {
     if (!inside(p.data()) || !inside(p.side()) || !inside(p.base()))
-      return absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()), "\" leaves its block"));
+      return absl::DataLossError(
+          absl::StrCat("pack \"", Printable(p.name()), "\" leaves its block"));
     GLYD_RETURN_IF_ERROR(CheckPack(model->View(p)));
   }
   for (const glyd::v1::Tensor& t : model->table_.tensors())
-    if (!inside(t.buffer())) return absl::DataLossError(absl::StrCat("tensor \"", Printable(t.name()), "\" leaves its block"));
+    if (!inside(t.buffer()))
+      return absl::DataLossError(
+          absl::StrCat("tensor \"", Printable(t.name()), "\" leaves its block"));
   model->Index();
   return model;
 }
 
-absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, int threads, Progress& progress) const {
+absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, int threads,
+                                                               Progress& progress) const {
   uint64_t total = 0;
-  for (const Pack& p : table_.packs()) total += p.data().bytes() + p.side().bytes() + p.base().bytes();
+  for (const Pack& p : table_.packs())
+    total += p.data().bytes() + p.side().bytes() + p.base().bytes();
   for (const glyd::v1::Tensor& t : table_.tensors()) total += t.buffer().bytes();
   progress.Phase("verify", total);
   absl::Mutex mu;
@@ -228,56 +249,62 @@ absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, i
     absl::MutexLock lock(&mu);
     bad.push_back(name);
   };
-  GLYD_RETURN_IF_ERROR(ForEach(table_.packs_size(), threads, progress, [&](size_t i) -> absl::Status {
-    const Pack& p = table_.packs(static_cast<int>(i));
-    progress.Item(p.name());
-    const PackView view = View(p);
-    GLYD_RETURN_IF_ERROR(CheckPack(view));
-    // About 1 MiB of bf16 at a time stays in cache between the decode and the hash.
-    const uint64_t chunk = std::max<uint64_t>(1, (size_t{1} << 19) / (kStepRows * p.cols())) * kStepRows;
-    std::vector<uint16_t> rows(chunk * p.cols());
-    const uint64_t per_matrix = p.experts() > 0 ? p.rows() / p.experts() : 0;
-    uint64_t row = 0;
-    for (const glyd::v1::Member& m : p.members()) {
-      // A merged group's members are O rows each; an experts' weight is all rows.
-      const uint64_t count = p.experts() > 0 ? p.rows() : m.shape(0);
-      if (count % kStepRows != 0 || count > p.rows() - row)
-        return absl::DataLossError(absl::StrCat("tensor \"", Printable(m.name()), "\": ", count, " rows do not fit"));
-      Sha256 hash;
-      if (p.transposed()) {
-        std::vector<uint16_t> matrix(per_matrix * p.cols()), turned(matrix.size());
-        for (uint64_t e = 0; e < p.experts(); ++e) {
-          GLYD_RETURN_IF_ERROR(device.DecodeRows(view, row + e * per_matrix, per_matrix, matrix.data()));
-          for (uint64_t r = 0; r < per_matrix; ++r)
-            for (uint64_t c = 0; c < p.cols(); ++c) turned[c * per_matrix + r] = matrix[r * p.cols() + c];
-          hash.Update(turned.data(), turned.size() * sizeof(uint16_t));
+  GLYD_RETURN_IF_ERROR(
+      ForEach(table_.packs_size(), threads, progress, [&](size_t i) -> absl::Status {
+        const Pack& p = table_.packs(static_cast<int>(i));
+        progress.Item(p.name());
+        const PackView view = View(p);
+        GLYD_RETURN_IF_ERROR(CheckPack(view));
+        // About 1 MiB of bf16 at a time stays in cache between the decode and the hash.
+        const uint64_t chunk =
+            std::max<uint64_t>(1, (size_t{1} << 19) / (kStepRows * p.cols())) * kStepRows;
+        std::vector<uint16_t> rows(chunk * p.cols());
+        const uint64_t per_matrix = p.experts() > 0 ? p.rows() / p.experts() : 0;
+        uint64_t row = 0;
+        for (const glyd::v1::Member& m : p.members()) {
+          // A merged group's members are O rows each; an experts' weight is all rows.
+          const uint64_t count = p.experts() > 0 ? p.rows() : m.shape(0);
+          if (count % kStepRows != 0 || count > p.rows() - row)
+            return absl::DataLossError(
+                absl::StrCat("tensor \"", Printable(m.name()), "\": ", count, " rows do not fit"));
+          Sha256 hash;
+          if (p.transposed()) {
+            std::vector<uint16_t> matrix(per_matrix * p.cols()), turned(matrix.size());
+            for (uint64_t e = 0; e < p.experts(); ++e) {
+              GLYD_RETURN_IF_ERROR(
+                  device.DecodeRows(view, row + e * per_matrix, per_matrix, matrix.data()));
+              for (uint64_t r = 0; r < per_matrix; ++r)
+                for (uint64_t c = 0; c < p.cols(); ++c)
+                  turned[c * per_matrix + r] = matrix[r * p.cols() + c];
+              hash.Update(turned.data(), turned.size() * sizeof(uint16_t));
+            }
+          } else {
+            for (uint64_t at = 0; at < count; at += chunk) {
+              const uint64_t n = std::min(chunk, count - at);
+              GLYD_RETURN_IF_ERROR(device.DecodeRows(view, row + at, n, rows.data()));
+              hash.Update(rows.data(), n * p.cols() * sizeof(uint16_t));
+            }
+          }
+          compare(m.name(), hash, m.sha256());
+          row += count;
         }
-      } else {
-        for (uint64_t at = 0; at < count; at += chunk) {
-          const uint64_t n = std::min(chunk, count - at);
-          GLYD_RETURN_IF_ERROR(device.DecodeRows(view, row + at, n, rows.data()));
-          hash.Update(rows.data(), n * p.cols() * sizeof(uint16_t));
+        progress.Advance(p.data().bytes() + p.side().bytes() + p.base().bytes());
+        return absl::OkStatus();
+      }));
+  GLYD_RETURN_IF_ERROR(
+      ForEach(table_.tensors_size(), threads, progress, [&](size_t i) -> absl::Status {
+        const glyd::v1::Tensor& t = table_.tensors(static_cast<int>(i));
+        Sha256 hash;
+        std::vector<uint8_t> chunk(std::min<uint64_t>(t.buffer().bytes(), size_t{1} << 20));
+        for (uint64_t at = 0; at < t.buffer().bytes(); at += chunk.size()) {
+          const uint64_t n = std::min<uint64_t>(chunk.size(), t.buffer().bytes() - at);
+          GLYD_RETURN_IF_ERROR(device.CopyOut(*memory_, t.buffer().offset() + at, chunk.data(), n));
+          hash.Update(chunk.data(), n);
         }
-      }
-      compare(m.name(), hash, m.sha256());
-      row += count;
-    }
-    progress.Advance(p.data().bytes() + p.side().bytes() + p.base().bytes());
-    return absl::OkStatus();
-  }));
-  GLYD_RETURN_IF_ERROR(ForEach(table_.tensors_size(), threads, progress, [&](size_t i) -> absl::Status {
-    const glyd::v1::Tensor& t = table_.tensors(static_cast<int>(i));
-    Sha256 hash;
-    std::vector<uint8_t> chunk(std::min<uint64_t>(t.buffer().bytes(), size_t{1} << 20));
-    for (uint64_t at = 0; at < t.buffer().bytes(); at += chunk.size()) {
-      const uint64_t n = std::min<uint64_t>(chunk.size(), t.buffer().bytes() - at);
-      GLYD_RETURN_IF_ERROR(device.CopyOut(*memory_, t.buffer().offset() + at, chunk.data(), n));
-      hash.Update(chunk.data(), n);
-    }
-    compare(t.name(), hash, t.sha256());
-    progress.Advance(t.buffer().bytes());
-    return absl::OkStatus();
-  }));
+        compare(t.name(), hash, t.sha256());
+        progress.Advance(t.buffer().bytes());
+        return absl::OkStatus();
+      }));
   std::sort(bad.begin(), bad.end());
   return bad;
 }
@@ -285,9 +312,10 @@ absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, i
 absl::StatusOr<PackView> ResidentModel::FindPack(const std::string& name) const {
   const auto it = packs_.find(name);
   if (it == packs_.end())
-    return WithReason(absl::NotFoundError(absl::StrCat("no pack \"", Printable(name), "\" among the model's ",
-                                                       packs_.size(), " (glyd show lists them)")),
-                      "NO_PACK");
+    return WithReason(
+        absl::NotFoundError(absl::StrCat("no pack \"", Printable(name), "\" among the model's ",
+                                         packs_.size(), " (glyd show lists them)")),
+        "NO_PACK");
   return View(table_.packs(it->second));
 }
 
@@ -304,16 +332,18 @@ absl::StatusOr<const uint16_t*> ResidentModel::FindBias(const std::string& name)
     of = absl::StrCat(of.substr(0, dot == std::string::npos ? of.size() : dot), ".bias");
     const auto t = tensors_.find(of);
     if (p.experts() > 0 || t == tensors_.end())
-      return WithReason(absl::FailedPreconditionError(
-                            absl::StrCat("pack \"", Printable(name), "\" has no bias in this save")),
+      return WithReason(absl::FailedPreconditionError(absl::StrCat("pack \"", Printable(name),
+                                                                   "\" has no bias in this save")),
                         "NO_BIAS");
     const glyd::v1::Tensor& tensor = table_.tensors(t->second);
     if (tensor.dtype() != "BF16" || tensor.buffer().bytes() != m.shape(0) * sizeof(uint16_t))
-      return absl::FailedPreconditionError(
-          absl::StrCat("bias \"", Printable(of), "\": ", tensor.buffer().bytes(), " bytes for ", m.shape(0), " rows"));
+      return absl::FailedPreconditionError(absl::StrCat("bias \"", Printable(of),
+                                                        "\": ", tensor.buffer().bytes(),
+                                                        " bytes for ", m.shape(0), " rows"));
     const size_t at = bias.size();
     bias.resize(at + m.shape(0));
-    std::memcpy(bias.data() + at, memory_->data() + tensor.buffer().offset(), tensor.buffer().bytes());
+    std::memcpy(bias.data() + at, memory_->data() + tensor.buffer().offset(),
+                tensor.buffer().bytes());
   }
   return (biases_[name] = std::move(bias)).data();
 }

@@ -18,9 +18,10 @@ namespace glyd {
 // A model in device memory, as a worker holds it: the block and the table of what lies where in it.
 class ResidentModel {
  public:
-  // A block and a table that glydd kept from an earlier worker. The table is this project's own, but its memory has
-  // been lent: every offset is checked again.
-  static absl::StatusOr<std::unique_ptr<ResidentModel>> Import(Device& device, UniqueFd memory, UniqueFd table);
+  // A block and a table that glydd kept from an earlier worker. The table is this project's own,
+  // but its memory has been lent: every offset is checked again.
+  static absl::StatusOr<std::unique_ptr<ResidentModel>> Import(Device& device, UniqueFd memory,
+                                                               UniqueFd table);
 
   // Asked once the size is known: may so much be allocated?
   struct Size {
@@ -28,18 +29,21 @@ class ResidentModel {
     std::string manifest_sha256;  // 32 bytes
   };
   using Ask = std::function<bool(const Size&)>;
-  // Reads the save in `dir` into new memory of `device`, with `threads` threads, checks every pack's structure and, if
-  // asked, every tensor's sha256. Cancelled where `ask` says no.
-  static absl::StatusOr<std::unique_ptr<ResidentModel>> Load(Device& device, const Dir& dir, const std::string& label,
-                                                             bool verify, int threads, const Ask& ask,
+  // Reads the save in `dir` into new memory of `device`, with `threads` threads, checks every
+  // pack's structure and, if asked, every tensor's sha256. Cancelled where `ask` says no.
+  static absl::StatusOr<std::unique_ptr<ResidentModel>> Load(Device& device, const Dir& dir,
+                                                             const std::string& label, bool verify,
+                                                             int threads, const Ask& ask,
                                                              Progress& progress);
 
   // Names of tensors whose bytes in memory have another sha256 than the manifest says.
-  absl::StatusOr<std::vector<std::string>> Verify(Device& device, int threads, Progress& progress) const;
+  absl::StatusOr<std::vector<std::string>> Verify(Device& device, int threads,
+                                                  Progress& progress) const;
 
   // NotFound names the model's packs' count.
   absl::StatusOr<PackView> FindPack(const std::string& name) const;
-  // The members' biases in the order of the pack's rows, or null where the save holds none; valid while this is.
+  // The members' biases in the order of the pack's rows, or null where the save holds none; valid
+  // while this is.
   absl::StatusOr<const uint16_t*> FindBias(const std::string& pack);
 
   const glyd::v1::ModelTable& table() const { return table_; }
