@@ -2,7 +2,6 @@
 #define GLYD_PACKER_MODEL_SAVE_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,63 +9,57 @@
 #include "base/dir.h"
 #include "base/sha256.h"
 #include "kernels/format/pack.h"
+#include "packer/model/manifest.h"
+#include "packer/safetensors/checkpoint.h"
 
 namespace glyd {
 
-// A tensor in a safetensors file of a save.
-struct SavedTensor {
-  std::string name;
-  std::string dtype;  // as safetensors names it: "BF16"
-  std::vector<uint64_t> shape;
-  size_t file = 0;      // index into Save::files
-  uint64_t offset = 0;  // from the file's start
-  uint64_t bytes = 0;
-};
+using SavedTensor = StoredTensor;
+using SaveFile = TensorFile;
 
 // A tensor saved as it is.
 struct RawTensor {
   SavedTensor tensor;
-  Digest sha256;
+  Digest sha256 = {};
+  bool has_sha256 = true;  // false in saves of before 0.25, which name none
 };
 
-// A tensor of the source that is rows of a pack.
-struct PackMember {
-  std::string name;
-  std::vector<uint64_t> shape;
-  Digest sha256;  // of its bf16 bytes as the source holds them
-};
-
-struct SavedPack {
-  std::string name;
-  PackMeta meta;
-  SavedTensor data, side, base;  // side: blocks or exc; base: block_base or exc_base
-  std::vector<PackMember> members;
-  uint64_t experts = 0;  // 0: not a pack of experts
-  bool transposed = false;
-};
-
-struct SaveFile {
-  std::string name;
-  OpenedFile opened;
+// A pack and where its buffers are: `side` is blocks (mma) or exc (mma12), `base` is block_base or exc_base.
+struct SavedPack : ManifestPack {
+  SavedTensor data, side, base;
 };
 
 // A saved model: glyd.json and the headers of its files, open and checked. Opening does all of docs/format.md
 // "Verify" that needs no tensor's bytes; a file is opened once, and what is read later is from the same descriptor.
+// Const use is thread-safe.
 struct Save {
+  // NotFound where the directory has no glyd.json or lacks a shard, DataLoss where something is wrong with them.
   static absl::StatusOr<Save> Open(const Dir& dir);
 
-  std::string format;  // "glyd-v1", "glyd-v2", "glyd-v3"
-  std::string version; // the writer's: "0.25.0"
+  std::string format;   // "glyd-v1", "glyd-v2", "glyd-v3"
+  std::string version;  // the writer's: "0.25.0"
   std::string source_repo, source_revision;  // revision: empty where null
   Layout layout = Layout::kMma;
-  Digest manifest_sha256;  // of glyd.json's bytes
-  std::vector<SavedPack> packs;     // in glyd.json's order
-  std::vector<RawTensor> tensors;   // in glyd.json's order
+  Digest manifest_sha256 = {};     // of glyd.json's bytes
+  std::vector<SavedPack> packs;    // in glyd.json's order
+  std::vector<RawTensor> tensors;  // in glyd.json's order; without hashes there, in the files'
   std::vector<SaveFile> files;
-  uint64_t packed_bytes = 0;  // of all tensors in the files
-  uint64_t bf16_bytes = 0;    // of all tensors as the source holds them
-  std::vector<std::string> notes;   // what was skipped: keys of a newer version, files not named by the index
+  uint64_t packed_bytes = 0;       // of all tensors in the files
+  uint64_t bf16_bytes = 0;         // of all tensors as the source holds them
+  std::vector<std::string> notes;  // what was skipped, and what other readers may not take
 };
+
+// A pack's buffers in memory, as CheckPack and DecodeRows take them.
+struct LoadedPack {
+  PackMeta meta;
+  std::vector<uint8_t> data;
+  std::vector<int32_t> side, base;  // side holds side_bytes, padded to whole words
+  uint64_t side_bytes = 0;
+  PackView view() const;
+};
+
+// Reads a pack of an open save. Not yet checked with CheckPack.
+absl::StatusOr<LoadedPack> ReadPack(const Save& save, const SavedPack& pack);
 
 }  // namespace glyd
 
