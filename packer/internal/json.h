@@ -14,10 +14,11 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 
-// What every JSON file read here is held to, over simdjson's on-demand parser: one object and nothing after it, no
-// key twice in an object (escaped or not), integers that are integers. A value that nobody reads is skipped, not
-// judged. Statuses are DataLoss; their text begins with `what`, which names the file and the place in it.
-// For .cc files of packer alone: simdjson is slow to compile.
+// What every JSON file read here is held to, over simdjson's on-demand parser: one object and
+// nothing after it, no key twice in an object (escaped or not), integers that are integers. A value
+// that nobody reads is skipped, not judged. Statuses are DataLoss; their text begins with `what`,
+// which names the file and the place in it. For .cc files of packer alone: simdjson is slow to
+// compile.
 namespace glyd::json {
 
 namespace sj = simdjson::ondemand;
@@ -70,7 +71,8 @@ absl::Status ParseObject(std::string& text, absl::string_view what, F f) {
   sj::object object;
   if (document.get_object().get(object)) return Bad(what, "not a JSON object");
   GLYD_RETURN_IF_ERROR(ForEachField(object, what, f));
-  if (!document.at_end()) return Bad(what, "more text after the JSON object");
+  if (document.current_location().error() != simdjson::OUT_OF_BOUNDS)
+    return Bad(what, "more text after the JSON object");
   return absl::OkStatus();
 }
 

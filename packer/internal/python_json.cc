@@ -29,7 +29,8 @@ char ShortEscape(char c) {
   }
 }
 
-// Takes one code point off the front of `s`; of a byte that starts no well-formed sequence, the surrogate for it.
+// Takes one code point off the front of `s`; of a byte that starts no well-formed sequence, the
+// surrogate for it.
 uint32_t TakeCodePoint(absl::string_view* s) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>((*s)[i]); };
   const uint8_t c = at(0);

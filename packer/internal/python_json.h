@@ -9,11 +9,13 @@
 
 namespace glyd {
 
-// `s` as a JSON string the way Python's json.dumps writes it: ASCII alone, what is not as \uXXXX (two of them past
-// U+FFFF), a byte that is not UTF-8 as the lone surrogate that Python reads it as (U+DC80 to U+DCFF).
+// `s` as a JSON string the way Python's json.dumps writes it: ASCII alone, what is not as \uXXXX
+// (two of them past U+FFFF), a byte that is not UTF-8 as the lone surrogate that Python reads it as
+// (U+DC80 to U+DCFF).
 std::string PythonString(absl::string_view s);
 
-// `s` as a JSON string the way safetensors' own writer does: UTF-8 as it is, escapes for what JSON demands.
+// `s` as a JSON string the way safetensors' own writer does: UTF-8 as it is, escapes for what JSON
+// demands.
 std::string CompactString(absl::string_view s);
 
 // Writes JSON as Python's json.dumps(x, indent=n) formats it.

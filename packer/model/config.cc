@@ -27,8 +27,8 @@ absl::StatusOr<ModelConfig> ModelConfig::Read(const Dir& dir) {
 
 absl::StatusOr<ModelConfig> ModelConfig::Parse(std::string json, absl::string_view shown) {
   ModelConfig c;
-  GLYD_RETURN_IF_ERROR(json::ParseObject(
-      json, shown, [&](absl::string_view key, json::sj::value v) -> absl::Status {
+  GLYD_RETURN_IF_ERROR(
+      json::ParseObject(json, shown, [&](absl::string_view key, json::sj::value v) -> absl::Status {
         const std::string what = absl::StrCat(shown, ": ", Printable(key));
         if (key == "architectures") {
           if (json::IsNull(v)) return absl::OkStatus();

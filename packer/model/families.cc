@@ -64,9 +64,9 @@ constexpr BlockRule kGraniteMoeLayer[] = {
     {"self_attn", kAttention, kQkv}, {"", kNorms, {}}, {"block_sparse_moe", kGraniteMoe, {}}};
 
 constexpr Family kFamilies[] = {
-    {"Qwen3ForCausalLM", kQwen3Layer},     {"Qwen2ForCausalLM", kQwen2Layer},
-    {"LlamaForCausalLM", kLlamaLayer},     {"MistralForCausalLM", kMistralLayer},
-    {"GraniteForCausalLM", kLlamaLayer},   {"GraniteMoeForCausalLM", kGraniteMoeLayer},
+    {"Qwen3ForCausalLM", kQwen3Layer},   {"Qwen2ForCausalLM", kQwen2Layer},
+    {"LlamaForCausalLM", kLlamaLayer},   {"MistralForCausalLM", kMistralLayer},
+    {"GraniteForCausalLM", kLlamaLayer}, {"GraniteMoeForCausalLM", kGraniteMoeLayer},
 };
 
 }  // namespace

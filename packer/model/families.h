@@ -9,11 +9,17 @@
 
 namespace glyd {
 
-// The model families whose saves are known byte for byte, as data: families.cc is one table, and a family more is a
-// few lines of it. Source: docs/format.md, "Which tensors are packed".
+// The model families whose saves are known byte for byte, as data: families.cc is one table, and a
+// family more is a few lines of it. Source: docs/format.md, "Which tensors are packed".
 
-// Whether a Linear has a bias. One that the checkpoint holds is always saved; this says when one must be there.
-enum class BiasRule { kNone, kAlways, kAttention, kMlp };  // kAttention: where config.json's attention_bias is true
+// Whether a Linear has a bias. One that the checkpoint holds is always saved; this says when one
+// must be there.
+enum class BiasRule {
+  kNone,
+  kAlways,
+  kAttention,
+  kMlp
+};  // kAttention: where config.json's attention_bias is true
 
 struct ModuleRule {
   enum class Kind {
@@ -24,7 +30,8 @@ struct ModuleRule {
   absl::string_view path;  // below the block
   Kind kind = Kind::kLinear;
   BiasRule bias = BiasRule::kNone;
-  absl::string_view source = "";  // the checkpoint's tensor below the block, where the save renames it
+  absl::string_view source =
+      "";  // the checkpoint's tensor below the block, where the save renames it
 };
 
 struct BlockRule {
@@ -46,7 +53,8 @@ std::string KnownArchitectures();
 // The groups that a save may hold as one matrix, whatever its family.
 absl::Span<const absl::Span<const absl::string_view>> MergedGroups();
 
-// The checkpoint's name of a tensor that the save calls `name`: another one where the family renames it.
+// The checkpoint's name of a tensor that the save calls `name`: another one where the family
+// renames it.
 std::string SourceName(const Family* family, absl::string_view name);
 
 }  // namespace glyd

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/bytes.h"
@@ -25,8 +26,8 @@ absl::StatusOr<std::pair<uint32_t, uint32_t>> ParseVersion(absl::string_view ver
   uint32_t major = 0, minor = 0;
   if (parts.size() < 2 || !absl::SimpleAtoi(parts[0], &major) ||
       !absl::SimpleAtoi(parts[1], &minor))
-    return Bad(what, absl::StrCat("version \"", Printable(version),
-                                  "\" does not start with two numbers"));
+    return Bad(
+        what, absl::StrCat("version \"", Printable(version), "\" does not start with two numbers"));
   return std::make_pair(major, minor);
 }
 
@@ -82,8 +83,8 @@ std::string ShapeText(const std::vector<uint64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// Whether the members are those that a pack of this name may have: its weight, the whole of a merged group, or
-// itself.
+// Whether the members are those that a pack of this name may have: its weight, the whole of a
+// merged group, or itself.
 bool HasItsOwnMembers(const ManifestPack& pack) {
   if (pack.members.size() == 1) {
     const std::string& name = pack.members[0].name;
@@ -118,9 +119,9 @@ absl::Status CheckMemberShapes(const ManifestPack& pack, absl::string_view what)
   for (const PackMember& m : pack.members) {
     if (m.shape.size() != 2 || m.shape[1] != meta.cols || m.shape[0] % kStepRows != 0 ||
         !CheckedAdd(rows, m.shape[0], &rows))
-      return Bad(what, absl::StrCat("tensor \"", Printable(m.name), "\" of shape ",
-                                    ShapeText(m.shape), " is no rows of a matrix [", meta.rows,
-                                    ", ", meta.cols, "]"));
+      return Bad(what,
+                 absl::StrCat("tensor \"", Printable(m.name), "\" of shape ", ShapeText(m.shape),
+                              " is no rows of a matrix [", meta.rows, ", ", meta.cols, "]"));
   }
   if (rows != meta.rows)
     return Bad(what, absl::StrCat("its tensors have ", rows, " rows, its shape has ", meta.rows));
@@ -143,10 +144,8 @@ class Parser {
   explicit Parser(absl::string_view shown) : shown_(shown) {}
 
   absl::StatusOr<Manifest> Run(std::string json) {
-    GLYD_RETURN_IF_ERROR(
-        json::ParseObject(json, shown_, [&](absl::string_view key, sj::value v) {
-          return ReadKey(key, v);
-        }));
+    GLYD_RETURN_IF_ERROR(json::ParseObject(
+        json, shown_, [&](absl::string_view key, sj::value v) { return ReadKey(key, v); }));
     static constexpr absl::string_view kNeeded[] = {"format", "glyd", "source", "layout", "packs"};
     for (absl::string_view key : kNeeded)
       if (!seen_.contains(key)) return Bad(shown_, absl::StrCat("no \"", key, "\""));
@@ -241,7 +240,8 @@ class Parser {
               return ReadMember(member, place, &pack->members.emplace_back());
             });
           }
-          unknown_.push_back(absl::StrCat("\"", Printable(pack->name), "\": \"", Printable(key), "\""));
+          unknown_.push_back(
+              absl::StrCat("\"", Printable(pack->name), "\": \"", Printable(key), "\""));
           return absl::OkStatus();
         }));
     if (!has_layout) return Bad(what, "no layout");
@@ -255,7 +255,8 @@ class Parser {
         return Bad(what, absl::StrCat("tiers has ", tiers.size(), " numbers, needs 3"));
       for (size_t i = 0; i < 3; ++i) {
         if (tiers[i] > UINT32_MAX || tiers[i] >> 24 != 0xFF)
-          return Bad(what, absl::StrCat("tiers: ", tiers[i], " is no 32-bit word of 0xFF and three exponents"));
+          return Bad(what, absl::StrCat("tiers: ", tiers[i],
+                                        " is no 32-bit word of 0xFF and three exponents"));
         pack->meta.tiers[i] = static_cast<uint32_t>(tiers[i]);
       }
     }
@@ -287,9 +288,9 @@ class Parser {
     for (const ManifestPack& p : m_.packs)
       for (const PackMember& m : p.members)
         if (!names.insert(m.name).second)
-          return Bad(shown_, absl::StrCat("pack \"", Printable(p.name), "\": tensor \"",
-                                          Printable(m.name),
-                                          "\" is in another pack or saved as it is, too"));
+          return Bad(shown_,
+                     absl::StrCat("pack \"", Printable(p.name), "\": tensor \"", Printable(m.name),
+                                  "\" is in another pack or saved as it is, too"));
     return absl::OkStatus();
   }
 

@@ -37,20 +37,20 @@ inline constexpr char kManifestFile[] = "glyd.json";
 
 // glyd.json. Source: docs/format.md, "glyd.json" and "Verify".
 struct Manifest {
-  std::string format;                      // "glyd-v1", "glyd-v2", "glyd-v3"
-  std::string version = "0.25.0";          // of the format's writer
+  std::string format;              // "glyd-v1", "glyd-v2", "glyd-v3"
+  std::string version = "0.25.0";  // of the format's writer
   std::string repo;
-  std::optional<std::string> revision;     // none: null
+  std::optional<std::string> revision;  // none: null
   Layout layout = Layout::kMma;
-  std::vector<ManifestPack> packs;         // in the save's order
-  bool has_tensors = true;                 // saves of before 0.25 have none
-  std::vector<ManifestTensor> tensors;     // saved as they are, in the save's order
-  std::vector<std::string> notes;          // keys of a newer version, skipped
+  std::vector<ManifestPack> packs;      // in the save's order
+  bool has_tensors = true;              // saves of before 0.25 have none
+  std::vector<ManifestTensor> tensors;  // saved as they are, in the save's order
+  std::vector<std::string> notes;       // keys of a newer version, skipped
 
   // The text as Python's json.dumps(x, indent=1) writes it.
   std::string ToJson() const;
-  // Checks all that can be checked without the files: keys, versions, formats, shapes, names of members, names that
-  // are twice. DataLoss; `shown` names the file in messages.
+  // Checks all that can be checked without the files: keys, versions, formats, shapes, names of
+  // members, names that are twice. DataLoss; `shown` names the file in messages.
   static absl::StatusOr<Manifest> Parse(std::string json, absl::string_view shown);
 };
 

@@ -82,8 +82,8 @@ class FamilyPlanner {
     const StoredTensor* t = checkpoint_.Find(name);
     if (t == nullptr)
       return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", Quoted(name), " is missing in the checkpoint; ", family_.architecture, " with ",
-          config_.num_hidden_layers, " layers has it"));
+          "tensor ", Quoted(name), " is missing in the checkpoint; ", family_.architecture,
+          " with ", config_.num_hidden_layers, " layers has it"));
     used_.insert(t);
     return t;
   }
@@ -257,16 +257,17 @@ absl::StatusOr<SavePlan> PlanFamily(const ModelConfig& config, const Checkpoint&
   const Family* family = FindFamily(config.architecture);
   if (family == nullptr)
     return absl::InvalidArgumentError(absl::StrCat(
-        config.architecture.empty() ? "config.json names no architecture"
-                                    : absl::StrCat("unknown architecture ",
-                                                   Quoted(config.architecture)),
+        config.architecture.empty()
+            ? "config.json names no architecture"
+            : absl::StrCat("unknown architecture ", Quoted(config.architecture)),
         "; known are ", KnownArchitectures(), "; --any packs any checkpoint tensor by tensor"));
   return FamilyPlanner(*family, config, checkpoint, merge).Run();
 }
 
 absl::StatusOr<SavePlan> PlanAny(const Checkpoint& checkpoint) {
   SavePlan plan;
-  // Names of tensors in the save's files, and of packs: a pack whose names are not free stays as it is.
+  // Names of tensors in the save's files, and of packs: a pack whose names are not free stays as it
+  // is.
   absl::flat_hash_set<std::string> tensors, packs;
   for (const StoredTensor& t : checkpoint.tensors()) tensors.insert(t.name);
   for (const StoredTensor& t : checkpoint.tensors()) {

@@ -17,7 +17,8 @@ namespace glyd {
 struct BufferNames {
   std::string data, side, base;
 };
-// `own_weight`: the pack has the name of its one tensor (experts), not of the module that holds `weight`.
+// `own_weight`: the pack has the name of its one tensor (experts), not of the module that holds
+// `weight`.
 BufferNames PackBuffers(absl::string_view pack, Layout layout, bool own_weight);
 
 // A Linear's weight that packs, or each matrix of an experts' weight.
@@ -30,11 +31,12 @@ struct PlanMember {
 
 // A pack, or a tensor that is saved as it is.
 struct PlanItem {
-  std::string name;                 // the pack's or the tensor's
-  std::vector<PlanMember> members;  // in the order of their rows; of a tensor saved as it is, itself
-  uint64_t rows = 0, cols = 0;      // of a pack
-  uint64_t experts = 0;             // of a pack of experts
-  bool own_weight = false;          // see PackBuffers
+  std::string name;  // the pack's or the tensor's
+  std::vector<PlanMember>
+      members;                  // in the order of their rows; of a tensor saved as it is, itself
+  uint64_t rows = 0, cols = 0;  // of a pack
+  uint64_t experts = 0;         // of a pack of experts
+  bool own_weight = false;      // see PackBuffers
 
   bool packed() const { return rows != 0; }
 };
@@ -45,13 +47,13 @@ struct SavePlan {
   std::vector<std::string> notes;
 };
 
-// By the family that config.json names. InvalidArgument: an architecture that is not known (the known ones are
-// listed), a tensor that is not BF16, is missing, or that the family does not have.
+// By the family that config.json names. InvalidArgument: an architecture that is not known (the
+// known ones are listed), a tensor that is not BF16, is missing, or that the family does not have.
 absl::StatusOr<SavePlan> PlanFamily(const ModelConfig& config, const Checkpoint& checkpoint,
                                     bool merge);
 
-// Of any checkpoint: each BF16 matrix that packs and each 3-D stack of them under its own name, everything else as
-// it is, in the checkpoint's order.
+// Of any checkpoint: each BF16 matrix that packs and each 3-D stack of them under its own name,
+// everything else as it is, in the checkpoint's order.
 absl::StatusOr<SavePlan> PlanAny(const Checkpoint& checkpoint);
 
 }  // namespace glyd

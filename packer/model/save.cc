@@ -52,8 +52,8 @@ class Joiner {
   absl::StatusOr<StoredTensor> Take(absl::string_view name) {
     const StoredTensor* t = files_.Find(name);
     if (t == nullptr)
-      return absl::DataLossError(absl::StrCat(shown_, ": tensor \"", Printable(name),
-                                              "\" is named there and in no file"));
+      return absl::DataLossError(
+          absl::StrCat(shown_, ": tensor \"", Printable(name), "\" is named there and in no file"));
     if (!used_.insert(t).second)
       return absl::DataLossError(absl::StrCat(shown_, ": tensor \"", Printable(name),
                                               "\" is used twice: as a pack's buffer and again"));
@@ -63,9 +63,9 @@ class Joiner {
   absl::StatusOr<StoredTensor> Buffer(absl::string_view name, absl::string_view dtype) {
     GLYD_ASSIGN_OR_RETURN(StoredTensor t, Take(name));
     if (t.dtype != dtype || t.shape.size() != 1)
-      return absl::DataLossError(absl::StrCat(
-          files_.files()[t.file].shown, ": buffer \"", Printable(name), "\" is ", t.dtype, " of ",
-          t.shape.size(), " dimensions, must be ", dtype, " of 1"));
+      return absl::DataLossError(
+          absl::StrCat(files_.files()[t.file].shown, ": buffer \"", Printable(name), "\" is ",
+                       t.dtype, " of ", t.shape.size(), " dimensions, must be ", dtype, " of 1"));
     return t;
   }
 
@@ -124,9 +124,9 @@ absl::StatusOr<Save> Save::Open(const Dir& dir) {
       s.tensors.push_back({*t, {}, false});
   }
   if (!unnamed.empty())
-    return absl::DataLossError(absl::StrCat(
-        shown, ": names no pack and no sha256 for ", unnamed.size(),
-        " tensors that are in the files: ", ListSome(unnamed)));
+    return absl::DataLossError(absl::StrCat(shown, ": names no pack and no sha256 for ",
+                                            unnamed.size(),
+                                            " tensors that are in the files: ", ListSome(unnamed)));
   if (!m.has_tensors)
     s.notes.push_back(absl::StrCat(shown, ": of before version 0.25: names no sha256 for the ",
                                    s.tensors.size(), " tensors saved as they are"));

@@ -24,20 +24,22 @@ struct RawTensor {
   bool has_sha256 = true;  // false in saves of before 0.25, which name none
 };
 
-// A pack and where its buffers are: `side` is blocks (mma) or exc (mma12), `base` is block_base or exc_base.
+// A pack and where its buffers are: `side` is blocks (mma) or exc (mma12), `base` is block_base or
+// exc_base.
 struct SavedPack : ManifestPack {
   SavedTensor data, side, base;
 };
 
-// A saved model: glyd.json and the headers of its files, open and checked. Opening does all of docs/format.md
-// "Verify" that needs no tensor's bytes; a file is opened once, and what is read later is from the same descriptor.
-// Const use is thread-safe.
+// A saved model: glyd.json and the headers of its files, open and checked. Opening does all of
+// docs/format.md "Verify" that needs no tensor's bytes; a file is opened once, and what is read
+// later is from the same descriptor. Const use is thread-safe.
 struct Save {
-  // NotFound where the directory has no glyd.json or lacks a shard, DataLoss where something is wrong with them.
+  // NotFound where the directory has no glyd.json or lacks a shard, DataLoss where something is
+  // wrong with them.
   static absl::StatusOr<Save> Open(const Dir& dir);
 
-  std::string format;   // "glyd-v1", "glyd-v2", "glyd-v3"
-  std::string version;  // the writer's: "0.25.0"
+  std::string format;                        // "glyd-v1", "glyd-v2", "glyd-v3"
+  std::string version;                       // the writer's: "0.25.0"
   std::string source_repo, source_revision;  // revision: empty where null
   Layout layout = Layout::kMma;
   Digest manifest_sha256 = {};     // of glyd.json's bytes

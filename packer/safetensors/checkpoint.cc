@@ -73,8 +73,8 @@ absl::Status CompareWithIndex(const WeightMap& map, const Checkpoint& c, absl::s
 absl::StatusOr<WeightMap> ParseIndex(std::string json, absl::string_view shown) {
   WeightMap map;
   bool found = false;
-  GLYD_RETURN_IF_ERROR(json::ParseObject(
-      json, shown, [&](absl::string_view key, json::sj::value v) -> absl::Status {
+  GLYD_RETURN_IF_ERROR(
+      json::ParseObject(json, shown, [&](absl::string_view key, json::sj::value v) -> absl::Status {
         if (key != "weight_map") return absl::OkStatus();
         found = true;
         const std::string what = absl::StrCat(shown, ": weight_map");
@@ -101,9 +101,9 @@ absl::Status Checkpoint::Add(TensorFile file) {
     t.file = files_.size();
     const auto [it, added] = by_name_.emplace(t.name, tensors_.size());
     if (!added)
-      return absl::DataLossError(absl::StrCat("tensor \"", Printable(t.name), "\" is in two files: ",
-                                              files_[tensors_[it->second].file].shown, " and ",
-                                              file.shown));
+      return absl::DataLossError(absl::StrCat(
+          "tensor \"", Printable(t.name),
+          "\" is in two files: ", files_[tensors_[it->second].file].shown, " and ", file.shown));
     tensors_.push_back(std::move(t));
   }
   files_.push_back(std::move(file));
@@ -161,9 +161,9 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Dir& dir) {
   }
   for (const std::string& n : names)
     if (absl::EndsWith(n, ".safetensors") && used.count(n) == 0)
-      c.notes_.push_back(absl::StrCat(shown_dir, "/", Printable(n), ": ignored: ",
-                                      listed(kIndexFile) ? "the index does not name it"
-                                                         : "model.safetensors is the model"));
+      c.notes_.push_back(absl::StrCat(
+          shown_dir, "/", Printable(n), ": ignored: ",
+          listed(kIndexFile) ? "the index does not name it" : "model.safetensors is the model"));
   return c;
 }
 

@@ -21,20 +21,22 @@ struct TensorFile {
   int64_t mtime_ns = 0;  // when it was opened
 };
 
-// The tensors of a directory of safetensors files: all files open, all headers read and checked, no data read.
-// Movable; const use is thread-safe.
+// The tensors of a directory of safetensors files: all files open, all headers read and checked, no
+// data read. Movable; const use is thread-safe.
 class Checkpoint {
  public:
-  // model.safetensors, or the shards that model.safetensors.index.json names: the index wins where both are there,
-  // and a note tells of what is ignored. Refused: shards that are missing (all are listed), that are no plain file
-  // name or no regular file; a tensor in two shards; an index that does not name exactly the tensors of the shards.
+  // model.safetensors, or the shards that model.safetensors.index.json names: the index wins where
+  // both are there, and a note tells of what is ignored. Refused: shards that are missing (all are
+  // listed), that are no plain file name or no regular file; a tensor in two shards; an index that
+  // does not name exactly the tensors of the shards.
   static absl::StatusOr<Checkpoint> Open(const Dir& dir);
   // One file of any name.
   static absl::StatusOr<Checkpoint> OpenFile(const Dir& dir, absl::string_view name);
 
   // nullptr where there is none.
   const StoredTensor* Find(absl::string_view name) const;
-  // FailedPrecondition where a file's size or time of change is no longer what it was when it was opened.
+  // FailedPrecondition where a file's size or time of change is no longer what it was when it was
+  // opened.
   absl::Status CheckUnchanged() const;
 
   const std::vector<TensorFile>& files() const { return files_; }
@@ -54,7 +56,8 @@ class Checkpoint {
   std::vector<std::string> notes_;
 };
 
-// The weight_map of an index, in its order; DataLoss where it is none, or names a file by more than a plain name.
+// The weight_map of an index, in its order; DataLoss where it is none, or names a file by more than
+// a plain name.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseIndex(
     std::string json, absl::string_view shown);
 

@@ -37,9 +37,8 @@ absl::Status ReadNumbers(json::sj::value value, absl::string_view what,
                          std::vector<uint64_t>* out) {
   json::sj::array array;
   GLYD_RETURN_IF_ERROR(json::GetArray(value, what, &array));
-  return json::ForEachElement(array, what, [&](json::sj::value v) {
-    return json::GetUint(v, what, &out->emplace_back());
-  });
+  return json::ForEachElement(
+      array, what, [&](json::sj::value v) { return json::GetUint(v, what, &out->emplace_back()); });
 }
 
 // One tensor's entry; `offset` is from the data's start still, `bytes` is what the offsets say.
@@ -109,8 +108,8 @@ absl::Status PlaceTensors(uint64_t data_start, uint64_t file_bytes, absl::string
 absl::string_view LooksLike(absl::string_view head) {
   if (absl::StartsWith(head, "version https://git-lfs")) return "a Git LFS pointer";
   absl::string_view text = absl::StripLeadingAsciiWhitespace(head);
-  // A short header's length byte may itself be '<': an HTML page goes on with text where the length's high bytes,
-  // all zero in any file that is read here, would be.
+  // A short header's length byte may itself be '<': an HTML page goes on with text where the
+  // length's high bytes, all zero in any file that is read here, would be.
   if (text.size() >= 8 && text[0] == '<' && text.find('\0') == absl::string_view::npos)
     return "an HTML page";
   return "";
@@ -142,8 +141,8 @@ absl::StatusOr<std::vector<StoredTensor>> ParseHeader(std::string json, uint64_t
                                                       uint64_t file_bytes,
                                                       absl::string_view shown) {
   if (data_start > file_bytes)
-    return Bad(shown, absl::StrCat("data starts at ", data_start, ", file has ", file_bytes,
-                                   " bytes"));
+    return Bad(shown,
+               absl::StrCat("data starts at ", data_start, ", file has ", file_bytes, " bytes"));
   if (json.empty() || json[0] != '{') return Bad(shown, "the header does not start with '{'");
   std::vector<StoredTensor> tensors;
   GLYD_RETURN_IF_ERROR(json::ParseObject(
@@ -164,15 +163,14 @@ absl::StatusOr<std::vector<StoredTensor>> ReadHeader(int fd, uint64_t file_bytes
   const uint64_t have = std::min<uint64_t>(file_bytes, sizeof head);
   GLYD_RETURN_IF_ERROR(PreadFull(fd, head, have, 0, shown));
   const absl::string_view kind = LooksLike({head, have});
-  if (!kind.empty())
-    return Bad(shown, absl::StrCat("not a safetensors file: looks like ", kind));
+  if (!kind.empty()) return Bad(shown, absl::StrCat("not a safetensors file: looks like ", kind));
   if (have < 8)
     return Bad(shown, absl::StrCat("not a safetensors file: ", file_bytes,
                                    " bytes, 8 at least are needed"));
   const uint64_t length = LoadLe64(head);
   if (length > kMaxHeaderBytes)
-    return Bad(shown,
-               absl::StrCat("header of ", length, " bytes, at most ", kMaxHeaderBytes, " are read"));
+    return Bad(shown, absl::StrCat("header of ", length, " bytes, at most ", kMaxHeaderBytes,
+                                   " are read"));
   if (length > file_bytes - 8)
     return Bad(shown, absl::StrCat("header of ", length, " bytes, the file has ", file_bytes - 8,
                                    " bytes after its length"));

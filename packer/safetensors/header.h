@@ -22,19 +22,19 @@ struct StoredTensor {
 
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// Bytes that a tensor of this dtype and shape takes; InvalidArgument for an unknown dtype, a product that does
-// not fit 64 bits, or a number of bits that is no number of bytes.
+// Bytes that a tensor of this dtype and shape takes; InvalidArgument for an unknown dtype, a
+// product that does not fit 64 bits, or a number of bits that is no number of bytes.
 absl::StatusOr<uint64_t> TensorBytes(absl::string_view dtype, const std::vector<uint64_t>& shape);
 
-// The tensors that a safetensors header (the JSON text alone) describes, in the order of their data. They are
-// known to lie back to back from `data_start` to `file_bytes`, each as long as its dtype and shape say, no two of
-// one name. DataLoss otherwise; `shown` names the file in messages.
+// The tensors that a safetensors header (the JSON text alone) describes, in the order of their
+// data. They are known to lie back to back from `data_start` to `file_bytes`, each as long as its
+// dtype and shape say, no two of one name. DataLoss otherwise; `shown` names the file in messages.
 absl::StatusOr<std::vector<StoredTensor>> ParseHeader(std::string json, uint64_t data_start,
-                                                      uint64_t file_bytes,
-                                                      absl::string_view shown);
+                                                      uint64_t file_bytes, absl::string_view shown);
 
-// Reads and parses the header of an open file. What is no safetensors file is told by what it looks like (an HTML
-// page, a Git LFS pointer); a header past kMaxHeaderBytes or the file's end is refused before it is read.
+// Reads and parses the header of an open file. What is no safetensors file is told by what it looks
+// like (an HTML page, a Git LFS pointer); a header past kMaxHeaderBytes or the file's end is
+// refused before it is read.
 absl::StatusOr<std::vector<StoredTensor>> ReadHeader(int fd, uint64_t file_bytes,
                                                      absl::string_view shown);
 

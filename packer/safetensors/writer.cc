@@ -27,8 +27,8 @@ PlannedFile PlanFile(std::vector<StoredTensor*> tensors) {
   uint64_t at = 0;
   for (StoredTensor* t : tensors) {
     absl::StrAppend(&json, ",", CompactString(t->name), R"(:{"dtype":")", t->dtype,
-                    R"(","shape":[)", absl::StrJoin(t->shape, ","), R"(],"data_offsets":[)", at, ",",
-                    at + t->bytes, "]}");
+                    R"(","shape":[)", absl::StrJoin(t->shape, ","), R"(],"data_offsets":[)", at,
+                    ",", at + t->bytes, "]}");
     t->offset = at;
     at += t->bytes;
   }
@@ -60,10 +60,9 @@ std::vector<PlannedFile> PlanFiles(absl::Span<StoredTensor> tensors, uint64_t sh
   std::vector<PlannedFile> files;
   for (std::vector<StoredTensor*>& shard : shards) {
     files.push_back(PlanFile(std::move(shard)));
-    files.back().name = shards.size() == 1
-                            ? "model.safetensors"
-                            : absl::StrFormat("model-%05d-of-%05d.safetensors", files.size(),
-                                              shards.size());
+    files.back().name = shards.size() == 1 ? "model.safetensors"
+                                           : absl::StrFormat("model-%05d-of-%05d.safetensors",
+                                                             files.size(), shards.size());
   }
   return files;
 }

@@ -20,7 +20,7 @@ struct TensorVerdict {
 struct VerifyReport {
   std::string format, layout;
   uint64_t packs = 0, tensors = 0, bytes = 0;  // tensors: of the source
-  std::vector<TensorVerdict> verdicts;          // in the save's order; empty where quick
+  std::vector<TensorVerdict> verdicts;         // in the save's order; empty where quick
   std::vector<std::string> notes;
 };
 
@@ -29,9 +29,10 @@ struct VerifyOptions {
   int threads = 0;     // 0: one a core that this process may use
 };
 
-// Every tensor of an open save against its sha256. The report holds a verdict a tensor; the status is the first bad
-// one (DataLoss), also where the report is filled.
-absl::Status VerifySave(const Save& save, const VerifyOptions& options, Progress& progress, VerifyReport* report);
+// Every tensor of an open save against its sha256. The report holds a verdict a tensor; the status
+// is the first bad one (DataLoss), also where the report is filled.
+absl::Status VerifySave(const Save& save, const VerifyOptions& options, Progress& progress,
+                        VerifyReport* report);
 
 }  // namespace glyd
 

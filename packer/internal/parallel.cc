@@ -1,0 +1,90 @@
+#include "packer/internal/parallel.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <thread>
+
+#include "base/bytes.h"
+
+namespace glyd {
+namespace {
+
+constexpr uint64_t kKeptScratch = 64 << 20;
+constexpr std::align_val_t kAlign{64};
+
+}  // namespace
+
+int ThreadCount(int threads) {
+  if (threads > 0) return threads;
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+absl::Status ParallelFor(size_t n, int threads, const Progress& progress,
+                         const std::function<absl::Status(size_t, size_t)>& f) {
+  std::atomic<size_t> next{0};
+  std::atomic<bool> stop{false};
+  absl::Mutex mutex;
+  absl::Status failed;
+  size_t failed_at = n;
+  const auto work = [&](size_t worker) {
+    for (;;) {
+      if (stop.load(std::memory_order_relaxed)) return;
+      const size_t i = next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= n) return;
+      const absl::Status s =
+          progress.cancelled() ? absl::CancelledError("cancelled") : f(worker, i);
+      if (s.ok()) continue;
+      stop.store(true, std::memory_order_relaxed);
+      absl::MutexLock lock(&mutex);
+      if (i < failed_at) {
+        failed_at = i;
+        failed = s;
+      }
+    }
+  };
+  const size_t count = std::min<size_t>(static_cast<size_t>(ThreadCount(threads)), n);
+  std::vector<std::thread> others;
+  for (size_t w = 1; w < count; ++w) others.emplace_back(work, w);
+  work(0);
+  for (std::thread& t : others) t.join();
+  return failed;
+}
+
+ByteBudget::Hold::Hold(ByteBudget& budget, uint64_t bytes)
+    : budget_(budget), bytes_(std::min(bytes, budget.total_)) {
+  absl::MutexLock lock(&budget_.mutex_);
+  const auto fits = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(budget_.mutex_) {
+    return budget_.free_ >= bytes_;
+  };
+  budget_.mutex_.Await(absl::Condition(&fits));
+  budget_.free_ -= bytes_;
+}
+
+ByteBudget::Hold::~Hold() {
+  absl::MutexLock lock(&budget_.mutex_);
+  budget_.free_ += bytes_;
+}
+
+void Scratch::Free::operator()(uint8_t* p) const { ::operator delete(p, kAlign); }
+
+uint8_t* Scratch::Get(uint64_t bytes) {
+  if (bytes > bytes_) {
+    memory_.reset();
+    memory_.reset(static_cast<uint8_t*>(::operator new(bytes, kAlign)));
+    bytes_ = bytes;
+  }
+  return memory_.get();
+}
+
+void Scratch::Trim() {
+  if (bytes_ <= kKeptScratch) return;
+  memory_.reset();
+  bytes_ = 0;
+}
+
+}  // namespace glyd

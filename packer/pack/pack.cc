@@ -1,0 +1,107 @@
+#include "packer/pack/pack.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/status_macros.h"
+#include "packer/internal/extras.h"
+#include "packer/model/config.h"
+#include "packer/model/manifest.h"
+#include "packer/model/plan.h"
+#include "packer/pack/model_packer.h"
+#include "packer/pack/staging.h"
+#include "packer/safetensors/checkpoint.h"
+#include "packer/safetensors/writer.h"
+
+namespace glyd {
+namespace {
+
+absl::StatusOr<Checkpoint> OpenCheckpoint(const Dir& source, const PackOptions& options) {
+  if (options.file.empty()) return Checkpoint::Open(source);
+  if (!options.any)
+    return absl::InvalidArgumentError(
+        absl::StrCat(Printable(options.file, 4096), ": a single file packs with --any alone"));
+  return Checkpoint::OpenFile(source, options.file);
+}
+
+absl::StatusOr<SavePlan> MakePlan(const Dir& source, const Checkpoint& checkpoint,
+                                  const PackOptions& options) {
+  if (options.any) return PlanAny(checkpoint);
+  GLYD_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Read(source));
+  return PlanFamily(config, checkpoint, options.merge);
+}
+
+PackSummary Summarize(const SavePlan& plan, const ModelPacker& packer) {
+  PackSummary s;
+  for (const PlanItem& item : plan.items) {
+    s.packs += item.packed();
+    s.packed_weights += item.rows * item.cols;
+    (item.packed() ? s.packed_tensors : s.raw_tensors) += item.members.size();
+    for (const PlanMember& m : item.members) {
+      s.source_bytes += m.source->bytes;
+      if (!item.packed()) s.raw_bytes += m.source->bytes;
+    }
+  }
+  s.saved_bytes = packer.file_bytes();
+  for (const StoredTensor& t : packer.tensors()) s.pack_bytes += t.bytes;
+  s.pack_bytes -= s.raw_bytes;
+  return s;
+}
+
+// Packs into the staging directory; all but publishing.
+absl::StatusOr<PackSummary> Fill(const Dir& source, const SavePlan& plan,
+                                 const Checkpoint& checkpoint, const PackOptions& options,
+                                 Staging& staging, Progress& progress) {
+  ModelPacker packer(plan, checkpoint, options.layout, options.threads, progress);
+  GLYD_RETURN_IF_ERROR(packer.Measure());
+  GLYD_RETURN_IF_ERROR(staging.CheckRoom(packer.file_bytes()));
+  if (const absl::Status s = packer.Write(staging); absl::IsResourceExhausted(s))
+    return absl::ResourceExhaustedError(
+        absl::StrCat(s.message(), "; the whole save needs ", packer.file_bytes(), " bytes"));
+  else
+    GLYD_RETURN_IF_ERROR(s);
+  if (packer.files().size() > 1)
+    GLYD_RETURN_IF_ERROR(
+        staging.WriteFile(kIndexFile, IndexJson(packer.tensors(), packer.files())));
+  // A single file may lie among anything: what is beside it need not be its own.
+  if (options.file.empty()) GLYD_RETURN_IF_ERROR(CopyModelExtras(source, staging, progress));
+  Manifest manifest;
+  manifest.repo = options.repo;
+  if (!options.revision.empty()) manifest.revision = options.revision;
+  packer.FillManifest(&manifest);
+  GLYD_RETURN_IF_ERROR(staging.WriteFile(kManifestFile, manifest.ToJson()));
+  return Summarize(plan, packer);
+}
+
+}  // namespace
+
+absl::StatusOr<PackSummary> PackModel(const Dir& source, const Dir& out_parent,
+                                      const std::string& out_name, const PackOptions& options,
+                                      Progress& progress) {
+  GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> names, source.List());
+  if (options.file.empty() && absl::c_linear_search(names, kManifestFile))
+    return absl::InvalidArgumentError(absl::StrCat(Printable(source.name(), 4096), ": has a ",
+                                                   kManifestFile, ": it is packed already"));
+  GLYD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(source, options));
+  GLYD_ASSIGN_OR_RETURN(const SavePlan plan, MakePlan(source, checkpoint, options));
+  for (const std::string& note : checkpoint.notes()) progress.Note(note);
+  for (const std::string& note : plan.notes) progress.Note(note);
+
+  Staging::Options output;
+  output.force = options.force;
+  output.replaceable = {kManifestFile};
+  output.source = &source;
+  for (const TensorFile& f : checkpoint.files())
+    output.source_files.emplace_back(f.opened.device, f.opened.inode);
+  GLYD_ASSIGN_OR_RETURN(Staging staging, Staging::Create(out_parent, out_name, std::move(output)));
+  GLYD_ASSIGN_OR_RETURN(const PackSummary summary,
+                        Fill(source, plan, checkpoint, options, staging, progress));
+  GLYD_RETURN_IF_ERROR(staging.Publish());
+  return summary;
+}
+
+}  // namespace glyd
