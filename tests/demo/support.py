@@ -66,10 +66,9 @@ class Glyd:
     def remote(self, *arguments):
         return self.command("--server", f"unix:{self.socket}", *arguments)
 
-    def show(self, arguments, start=None):
+    def show(self, arguments):
         """Tells a command as a user would type it."""
-        words = [str(a) for a in arguments]
-        self.report.say("$ glyd " + " ".join(words))
+        self.report.say("$ glyd " + " ".join(str(a) for a in arguments))
 
     def run(self, argv, cwd=None):
         """stdout of a command that must succeed, and its seconds."""
@@ -81,8 +80,15 @@ class Glyd:
         return done.stdout, seconds
 
     def local(self, *arguments, cwd=None):
+        """A command on files whose text is for the reader; returns its seconds."""
         self.show(arguments)
-        return self.run(self.command("-q", *arguments), cwd)
+        out, seconds = self.run(self.command("-q", *arguments), cwd)
+        self.repeat(out)
+        return seconds
+
+    def repeat(self, text):
+        for line in text.splitlines():
+            self.report.say("  " + line)
 
     def ask(self, *arguments, quiet=False):
         """A command to the daemon, its answer as JSON, and its seconds."""
@@ -95,8 +101,7 @@ class Glyd:
         """A command to the daemon whose text is for the reader; returns its seconds."""
         self.show(arguments)
         out, seconds = self.run(self.remote("-q", *arguments))
-        for line in out.splitlines():
-            self.report.say("  " + line)
+        self.repeat(out)
         return seconds
 
     def start_daemon(self, roots):
