@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
@@ -172,6 +173,34 @@ std::string SafetensorsBytes(const std::vector<TestTensor>& tensors) {
   return file + header + data;
 }
 
+std::string TinyConfig() {
+  return R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1,
+ "tie_word_embeddings": true, "rope_theta": Infinity})";
+}
+
+std::vector<TestTensor> TinyTensors() {
+  std::vector<TestTensor> all = {{"model.embed_tokens.weight", "BF16", {128, 64}},
+                                 {"model.norm.weight", "BF16", {64}}};
+  const std::string layer = "model.layers.0.";
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+    all.push_back({absl::StrCat(layer, norm, ".weight"), "BF16", {64}});
+  for (const char* linear : {"q_proj", "k_proj", "v_proj", "o_proj"})
+    all.push_back({absl::StrCat(layer, "self_attn.", linear, ".weight"), "BF16", {64, 64}});
+  for (const char* linear : {"gate_proj", "up_proj"})
+    all.push_back({absl::StrCat(layer, "mlp.", linear, ".weight"), "BF16", {128, 64}});
+  all.push_back({layer + "mlp.down_proj.weight", "BF16", {64, 128}});
+  uint64_t seed = 1;
+  for (TestTensor& t : all) t.data = Bf16(*TensorBytes(t.dtype, t.shape) / 2, seed++);
+  return all;
+}
+
+void WriteModel(const std::string& dir, const std::vector<TestTensor>& tensors,
+                absl::string_view config) {
+  fs::create_directories(dir);
+  WriteFile(dir + "/config.json", config);
+  WriteFile(dir + "/model.safetensors", SafetensorsBytes(tensors));
+}
+
 void NoteProgress::Note(absl::string_view text) { notes_.emplace_back(text); }
 std::string NoteProgress::notes() const { return absl::StrJoin(notes_, "\n"); }
 
@@ -193,6 +222,23 @@ absl::Status Verify(const std::string& save) {
   Progress silent;
   VerifyReport report;
   return VerifySave(s, {}, silent, &report);
+}
+
+std::vector<std::string> TensorsOf(const std::string& path) {
+  const auto dir = Dir::Open(path);
+  const auto c = dir.ok() ? Checkpoint::Open(*dir) : dir.status();
+  EXPECT_TRUE(c.ok()) << c.status();
+  std::vector<std::string> all;
+  if (!c.ok()) return all;
+  for (const StoredTensor& t : c->tensors()) {
+    std::string bytes(t.bytes, '\0');
+    const TensorFile& f = c->files()[t.file];
+    EXPECT_TRUE(PreadFull(f.opened.fd.get(), bytes.data(), t.bytes, t.offset, f.shown).ok());
+    all.push_back(absl::StrCat(t.name, " ", t.dtype, " [", absl::StrJoin(t.shape, ","), "] ",
+                               Sha256Hex(bytes.data(), bytes.size())));
+  }
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 absl::Status Unpack(const std::string& save, const std::string& out) {

@@ -57,6 +57,14 @@ std::string Bf16(uint64_t n, uint64_t seed, double wild = 0.001);
 // A safetensors file with these tensors, in this order.
 std::string SafetensorsBytes(const std::vector<TestTensor>& tensors);
 
+// A Llama of one layer, hidden size 64, 128 words, its head tied: all tensors packable but norms
+// and embedding.
+std::string TinyConfig();
+std::vector<TestTensor> TinyTensors();
+// config.json and model.safetensors in a directory that is made.
+void WriteModel(const std::string& dir, const std::vector<TestTensor>& tensors,
+                absl::string_view config = TinyConfig());
+
 // Keeps the notes, hears the rest.
 class NoteProgress : public Progress {
  public:
@@ -72,6 +80,8 @@ absl::StatusOr<PackSummary> Pack(const std::string& model, const std::string& ou
                                  PackOptions options = {}, Progress* progress = nullptr);
 // Save::Open and VerifySave.
 absl::Status Verify(const std::string& save);
+// The tensors of the directory's safetensors files: name, dtype, shape and content, sorted.
+std::vector<std::string> TensorsOf(const std::string& dir);
 // UnpackSave as `glyd unpack SAVE OUT` calls it.
 absl::Status Unpack(const std::string& save, const std::string& out);
 
