@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
-#include "base/status_macros.h"
 #include "kernels/format/internal/limits.h"
+#include "kernels/host/kernels.h"
 
 namespace glyd {
 namespace {
@@ -84,7 +84,7 @@ uint64_t DataBytes(const PackMeta& m) {
 }
 
 void ExponentHistogram::Add(const uint16_t* weights, uint64_t n) {
-  reference::AddToHistogram(weights, n, counts.data());
+  ChosenKernels().histogram(weights, n, counts.data());
 }
 
 void ExponentHistogram::Merge(const ExponentHistogram& other) {
@@ -98,27 +98,6 @@ PackMeta ChooseCodes(Layout layout, uint64_t rows, uint64_t cols, const Exponent
   else
     meta.hb = ChooseBase(h.counts);
   return meta;
-}
-
-absl::StatusOr<EncodedPack> Encode(const PackMeta& meta, const uint16_t* weights) {
-  return reference::Encode(meta, weights);
-}
-
-absl::StatusOr<EncodedPack> Encode(Layout layout, uint64_t rows, uint64_t cols,
-                                   const uint16_t* weights) {
-  GLYD_RETURN_IF_ERROR(CheckShape(rows, cols));
-  ExponentHistogram h;
-  h.Add(weights, rows * cols);
-  return Encode(ChooseCodes(layout, rows, cols, h), weights);
-}
-
-void DecodeRows(const PackView& pack, uint64_t row0, uint64_t rows, uint16_t* out) {
-  reference::DecodeRows(pack, row0, rows, out);
-}
-
-void DecodeSteps(const PackView& pack, uint64_t step, uint64_t count, uint16_t* out,
-                 uint64_t stride) {
-  reference::DecodeSteps(pack, step, count, out, stride);
 }
 
 namespace internal {

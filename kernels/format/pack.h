@@ -72,6 +72,9 @@ PackMeta ChooseCodes(Layout layout, uint64_t rows, uint64_t cols, const Exponent
 // shape that does not pack; OutOfRange where `blocks` would reach 2^31 bytes. The bytes are those
 // of glyd 0.25.0.
 absl::StatusOr<EncodedPack> Encode(const PackMeta& meta, const uint16_t* weights);
+// Encode into a pack whose buffers may be those of an earlier matrix: no new pages, which cost as
+// much as packing.
+absl::Status EncodeInto(const PackMeta& meta, const uint16_t* weights, EncodedPack* out);
 // Histogram, codes and Encode in one.
 absl::StatusOr<EncodedPack> Encode(Layout layout, uint64_t rows, uint64_t cols,
                                    const uint16_t* weights);

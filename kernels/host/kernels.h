@@ -1,0 +1,68 @@
+#ifndef GLYD_KERNELS_HOST_KERNELS_H_
+#define GLYD_KERNELS_HOST_KERNELS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/format/step.h"
+#include "kernels/host/target.h"
+
+namespace glyd {
+
+// The formats' inner loops, one set a target. They know steps and bytes; what a pack is,
+// kernels/format knows.
+
+// The codes of a matrix, as the loops take them.
+struct StepCodes {
+  std::array<uint32_t, 3> tiers = {};
+  uint32_t hb = 0;
+  std::array<uint8_t, 256> rank = {};  // of an exponent, 0-9; for encoding mma
+
+  static StepCodes ForMma(const std::array<uint32_t, 3>& tiers);
+  static StepCodes ForMma12(uint32_t hb);
+};
+
+// Most that a step writes to its side buffer, and what encoders may scribble past all they wrote
+// (undefined bytes).
+inline constexpr int kMaxBlockBytes = kStepWeights / 4 + kStepWeights + kStepWeights / 4;
+inline constexpr int kMaxStepExceptions = kStepWeights;
+inline constexpr int kSideSlackBytes = 64;
+
+// Steps of one row block, at `weights` the first: row r of step s starts at weights + r * stride +
+// 16 * s.
+struct StepRun {
+  uint64_t stride = 0;
+  uint64_t steps = 0;
+};
+
+struct HostKernels {
+  HostTarget target = HostTarget::kScalar;
+
+  void (*histogram)(const uint16_t* weights, uint64_t n, uint64_t counts[256]);
+
+  // Write the run's `data`, its blocks or exceptions back to back into `side` (room for the most
+  // above and the slack), and sizes[s]: bytes of step s's block, or its number of exceptions.
+  // Return their sum.
+  uint64_t (*encode_mma)(const StepCodes& codes, const uint16_t* weights, StepRun run,
+                         uint8_t* data, uint8_t* side, uint32_t* sizes);
+  uint64_t (*encode_mma12)(const StepCodes& codes, const uint16_t* weights, StepRun run,
+                           uint8_t* data, uint32_t* side, uint32_t* sizes);
+
+  // `data` and `base` are those of the run's first step, `side` is the whole buffer. The pack has
+  // passed CheckPack.
+  void (*decode_mma)(const StepCodes& codes, const uint8_t* data, const uint8_t* side,
+                     const int32_t* base, StepRun run, uint16_t* out);
+  void (*decode_mma12)(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
+                       const int32_t* base, StepRun run, uint16_t* out);
+};
+
+// `target` is one of AvailableTargets().
+const HostKernels& KernelsFor(HostTarget target);
+inline const HostKernels& ChosenKernels() {
+  static const HostKernels& kernels = KernelsFor(ChosenTarget());
+  return kernels;
+}
+
+}  // namespace glyd
+
+#endif  // GLYD_KERNELS_HOST_KERNELS_H_
