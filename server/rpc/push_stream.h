@@ -26,7 +26,7 @@ class PushStream : public grpc::ServerWriteReactor<Message> {
   std::shared_ptr<Sink<Message>> sink() const { return state_; }
 
   void OnWriteDone(bool ok) override { state_->Continue(ok); }
-  void OnCancel() override { state_->End(absl::CancelledError("the call was cancelled")); }
+  void OnCancel() override { state_->Abandon(); }
   void OnDone() override {
     state_->Forget();
     delete this;
@@ -63,7 +63,6 @@ class PushStream : public grpc::ServerWriteReactor<Message> {
         if (ended_) return;
         ended_ = true;
         status_ = std::move(status);
-        if (!status_.ok()) queue_.clear();
       }
       Step();
     }
@@ -72,10 +71,19 @@ class PushStream : public grpc::ServerWriteReactor<Message> {
       {
         absl::MutexLock lock(&mu_);
         writing_ = false;
-        if (!ok) {
-          ended_ = true;
-          queue_.clear();
-        }
+      }
+      if (ok)
+        Step();
+      else
+        Abandon();
+    }
+
+    // The peer is gone: what waits for it is dropped.
+    void Abandon() {
+      {
+        absl::MutexLock lock(&mu_);
+        ended_ = true;
+        queue_.clear();
       }
       Step();
     }

@@ -1,0 +1,338 @@
+// A real glydd on a real socket, met by peers that mean no good and by signals.
+
+#include "tests/e2e/daemon.h"
+
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/socket.h"
+#include "glyd/v1/broker.pb.h"
+#include "glyd/v1/linear.grpc.pb.h"
+#include "glyd/v1/models.grpc.pb.h"
+#include "glyd/v1/server.grpc.pb.h"
+#include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "gtest/gtest.h"
+
+namespace glyd {
+namespace {
+
+using glyd::v1::BrokerReply;
+using glyd::v1::BrokerRequest;
+using ::testing::HasSubstr;
+
+std::shared_ptr<grpc::Channel> ChannelTo(const DaemonProcess& d) {
+  return grpc::CreateChannel(d.server(), grpc::InsecureChannelCredentials());
+}
+
+std::unique_ptr<grpc::ClientContext> Deadline(int seconds = 10) {
+  auto c = std::make_unique<grpc::ClientContext>();
+  c->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(seconds));
+  c->set_wait_for_ready(true);
+  return c;
+}
+
+grpc::Status Info(const DaemonProcess& d, glyd::v1::InfoReply* reply, int seconds = 10) {
+  auto stub = glyd::v1::Server::NewStub(ChannelTo(d));
+  return stub->Info(Deadline(seconds).get(), {}, reply);
+}
+
+std::string ReasonIn(const grpc::Status& s) {
+  google::rpc::Status details;
+  details.ParseFromString(s.error_details());
+  google::rpc::ErrorInfo info;
+  for (const auto& d : details.details())
+    if (d.Is<google::rpc::ErrorInfo>()) d.UnpackTo(&info);
+  return info.reason();
+}
+
+absl::StatusOr<BrokerReply> Ask(int socket, const BrokerRequest& request) {
+  if (absl::Status s = SendFrame(socket, request.SerializeAsString()); !s.ok()) return s;
+  auto frame = RecvFrame(socket, 1 << 20);
+  if (!frame.ok()) return frame.status();
+  BrokerReply reply;
+  if (!reply.ParseFromString(frame->data)) return absl::InternalError("does not parse");
+  return reply;
+}
+
+absl::StatusOr<BrokerReply> Hello(int socket, uint32_t protocol = 1) {
+  BrokerRequest r;
+  r.mutable_hello()->set_protocol(protocol);
+  return Ask(socket, r);
+}
+
+TEST(DaemonTest, SecondDaemonExits75NamingTheFirst) {
+  TempDir t;
+  DaemonProcess first(t.path());
+  ASSERT_TRUE(first.ready()) << first.process().err();
+  Process second("glydd", {"--socket", first.socket(), "--state", t / "other"});
+  EXPECT_EQ(second.Wait(), 75);
+  EXPECT_THAT(second.err(), HasSubstr(absl::StrCat("pid ", first.process().pid())));
+  // Another socket, but the same state.
+  Process third("glydd", {"--socket", t / "x/glydd.sock", "--state", t / "state"});
+  EXPECT_EQ(third.Wait(), 75);
+  glyd::v1::InfoReply info;
+  EXPECT_TRUE(Info(first, &info).ok());
+  EXPECT_EQ(info.pid(), first.process().pid());
+}
+
+TEST(DaemonTest, StaleSocketOfAKilledDaemonIsReplaced) {
+  TempDir t;
+  uint64_t generation = 0;
+  {
+    DaemonProcess first(t.path());
+    ASSERT_TRUE(first.ready());
+    glyd::v1::InfoReply info;
+    ASSERT_TRUE(Info(first, &info).ok());
+    generation = info.generation();
+    const pid_t worker = info.devices(0).worker_pid();
+    first.process().Signal(SIGKILL);
+    first.process().Wait();
+    EXPECT_TRUE(std::filesystem::exists(first.socket()));
+    EXPECT_TRUE(Eventually([&] { return ::kill(worker, 0) != 0; })) << "the worker outlives glydd";
+  }
+  DaemonProcess again(t.path());
+  ASSERT_TRUE(again.ready()) << again.process().err();
+  glyd::v1::InfoReply info;
+  ASSERT_TRUE(Info(again, &info).ok());
+  EXPECT_NE(info.generation(), generation);
+}
+
+TEST(DaemonTest, SigtermEndsItWithOpenWatchesAndLeavesNothing) {
+  TempDir t;
+  DaemonProcess d(t.path());
+  ASSERT_TRUE(d.ready());
+  glyd::v1::InfoReply info;
+  ASSERT_TRUE(Info(d, &info).ok());
+  auto channel = ChannelTo(d);
+  auto models = glyd::v1::Models::NewStub(channel);
+  auto health = grpc::health::v1::Health::NewStub(channel);
+  auto c1 = Deadline(60), c2 = Deadline(60);
+  auto watch = models->Watch(c1.get(), {});
+  glyd::v1::ModelEvent event;
+  ASSERT_TRUE(watch->Read(&event));
+  EXPECT_EQ(event.kind(), glyd::v1::ModelEvent::KIND_SYNCED);
+  auto states = health->Watch(c2.get(), {});
+  grpc::health::v1::HealthCheckResponse state;
+  ASSERT_TRUE(states->Read(&state));
+  EXPECT_EQ(state.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  UniqueFd idle = *ConnectUnix(d.broker_socket());
+  ASSERT_TRUE(Hello(idle.get()).ok());
+
+  d.process().Signal(SIGTERM);
+  ASSERT_TRUE(states->Read(&state));
+  EXPECT_EQ(state.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(watch->Read(&event));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  while (states->Read(&state)) {
+  }
+  states->Finish();
+  EXPECT_EQ(d.process().Wait(absl::Seconds(15)), 0) << d.process().err();
+  for (const char* name : {"glydd.sock", "broker.sock", "glydd.sock.lock", "state/lock"})
+    EXPECT_FALSE(std::filesystem::exists(t / name)) << name;
+  EXPECT_TRUE(Eventually([&] { return ::kill(info.devices(0).worker_pid(), 0) != 0; }));
+}
+
+TEST(DaemonTest, KilledWorkerIsStartedAgain) {
+  TempDir t;
+  DaemonProcess d(t.path());
+  ASSERT_TRUE(d.ready());
+  glyd::v1::InfoReply info;
+  ASSERT_TRUE(Info(d, &info).ok());
+  const pid_t worker = info.devices(0).worker_pid();
+  ASSERT_GT(worker, 0);
+  ::kill(worker, SIGKILL);
+  EXPECT_TRUE(Eventually([&] {
+    return Info(d, &info).ok() && info.devices(0).worker_pid() > 0 &&
+           info.devices(0).worker_pid() != worker;
+  }));
+  EXPECT_EQ(info.devices(0).worker_restarts(), 1u);
+}
+
+TEST(DaemonTest, HealthNamesItsServices) {
+  TempDir t;
+  DaemonProcess d(t.path());
+  ASSERT_TRUE(d.ready());
+  auto health = grpc::health::v1::Health::NewStub(ChannelTo(d));
+  for (const char* service : {"", "liveness", "readiness"}) {
+    grpc::health::v1::HealthCheckRequest r;
+    r.set_service(service);
+    grpc::health::v1::HealthCheckResponse reply;
+    EXPECT_TRUE(health->Check(Deadline().get(), r, &reply).ok()) << service;
+    EXPECT_EQ(reply.status(), grpc::health::v1::HealthCheckResponse::SERVING) << service;
+  }
+  grpc::health::v1::HealthCheckRequest r;
+  r.set_service("glyd.model.none");
+  grpc::health::v1::HealthCheckResponse reply;
+  EXPECT_EQ(health->Check(Deadline().get(), r, &reply).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST(BrokerTest, NonsenseCostsOnlyItsOwnConnection) {
+  TempDir t;
+  DaemonProcess d(t.path());
+  ASSERT_TRUE(d.ready());
+  UniqueFd good = *ConnectUnix(d.broker_socket());
+  ASSERT_EQ(Hello(good.get())->code(), 0);
+  const auto expect_closed = [&](const std::string& bytes, const char* what) {
+    UniqueFd s = *ConnectUnix(d.broker_socket());
+    (void)WriteFull(s.get(), bytes.data(), bytes.size(), "broker");
+    ::shutdown(s.get(), SHUT_WR);
+    char buffer[65536];
+    ssize_t n;
+    while ((n = ::read(s.get(), buffer, sizeof buffer)) > 0) {
+    }
+    EXPECT_LE(n, 0) << what;
+  };
+  expect_closed("", "nothing");
+  expect_closed("\x01", "part of a length");
+  expect_closed(std::string("\x10\0\0\0abc", 7), "part of a frame");
+  expect_closed(std::string("\xff\xff\xff\xff", 4), "an absurd length");
+  expect_closed(std::string("\0\0\0\0", 4), "an empty request");
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(absl::StrCat("seed ", seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    std::string bytes(random() % 2000, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    // Half of them with a true length, so that the parser sees them.
+    if (round % 2 == 0) {
+      const uint32_t n = static_cast<uint32_t>(bytes.size());
+      bytes.insert(0, reinterpret_cast<const char*>(&n), sizeof n);
+    }
+    expect_closed(bytes, "noise");
+  }
+  BrokerRequest fetch;
+  fetch.mutable_fetch()->set_lease_id(std::string(1000, 'x'));
+  EXPECT_EQ(Ask(good.get(), fetch)->reason(), "NO_LEASE");
+  fetch.mutable_fetch()->set_arena_id("0123456789abcdef-a1-0123456789abcdef");
+  EXPECT_EQ(Ask(good.get(), fetch)->reason(), "NO_ARENA");
+  UniqueFd early = *ConnectUnix(d.broker_socket());
+  EXPECT_EQ(Ask(early.get(), fetch)->reason(), "NO_SESSION");
+  EXPECT_EQ(Hello(early.get(), 99)->reason(), "PROTOCOL");
+  EXPECT_EQ(Hello(early.get())->code(), 0);
+  EXPECT_NE(Hello(early.get())->code(), 0) << "a second hello";
+  glyd::v1::InfoReply info;
+  ASSERT_TRUE(Info(d, &info).ok());
+  EXPECT_EQ(info.sessions(), 2u);
+}
+
+TEST(BrokerTest, SessionEndsWithItsConnectionOrItsProcess) {
+  TempDir t;
+  DaemonProcess d(t.path());
+  ASSERT_TRUE(d.ready());
+  const auto sessions = [&] {
+    glyd::v1::InfoReply info;
+    return Info(d, &info).ok() ? static_cast<int>(info.sessions()) : -1;
+  };
+  UniqueFd s = *ConnectUnix(d.broker_socket());
+  const auto welcome = Hello(s.get());
+  ASSERT_TRUE(welcome.ok());
+  auto linear = glyd::v1::Linear::NewStub(ChannelTo(d));
+  const auto create = [&](const std::string& token) {
+    auto c = Deadline();
+    c->AddMetadata("glyd-session", token);
+    glyd::v1::CreateArenaRequest r;
+    r.set_bytes(1);
+    glyd::v1::CreateArenaReply reply;
+    return linear->CreateArena(c.get(), r, &reply);
+  };
+  const std::string token = absl::BytesToHexString(welcome->welcome().token());
+  EXPECT_TRUE(create(token).ok());
+  EXPECT_EQ(ReasonIn(create(std::string(64, '0'))), "NO_SESSION");
+  glyd::v1::InfoReply info;
+  ASSERT_TRUE(Info(d, &info).ok());
+  EXPECT_EQ(info.devices(0).used_bytes(), uint64_t{2} << 20);
+  s.reset();
+  EXPECT_TRUE(Eventually([&] { return sessions() == 0; }, absl::Seconds(1)));
+  EXPECT_EQ(ReasonIn(create(token)), "NO_SESSION");
+  EXPECT_TRUE(Eventually([&] { return Info(d, &info).ok() && info.devices(0).used_bytes() == 0; }));
+
+  // A process that dies while a child of its own keeps the socket.
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    UniqueFd held = *ConnectUnix(d.broker_socket());
+    if (!Hello(held.get()).ok()) ::_exit(1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+    (void)!::write(ready[1], &child, sizeof child);
+    ::pause();
+    ::_exit(0);
+  }
+  pid_t child = 0;
+  ASSERT_EQ(::read(ready[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  EXPECT_EQ(sessions(), 1);
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  EXPECT_TRUE(Eventually([&] { return sessions() == 0; }, absl::Seconds(1)));
+  ::kill(child, SIGKILL);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST(BrokerTest, OnlyListedUsersGetIn) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  constexpr uid_t kListed = 12345, kOther = 54321;
+  TempDir t;
+  ASSERT_EQ(::chmod(t.path().c_str(), 0755), 0);
+  DaemonProcess d(t.path(), {"--allow-uid", absl::StrCat(kListed)});
+  ASSERT_TRUE(d.ready());
+  const auto code_as = [&](uid_t uid) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      if (::setuid(uid) != 0) ::_exit(99);
+      auto s = ConnectUnix(d.broker_socket());
+      if (!s.ok()) ::_exit(98);
+      const auto reply = Hello(s->get());
+      ::_exit(reply.ok() ? reply->code() : 97);
+    }
+    int status;
+    ::waitpid(pid, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(code_as(kListed), 0);
+  EXPECT_EQ(code_as(kOther), static_cast<int>(grpc::StatusCode::PERMISSION_DENIED));
+  EXPECT_EQ(code_as(0), 0);
+}
+
+TEST(BrokerTest, FdStormIsAnsweredWhenItIsOver) {
+  TempDir t;
+  DaemonProcess d(t.path(), {}, {"prlimit", "--nofile=64"});
+  ASSERT_TRUE(d.ready()) << d.process().err();
+  for (const std::string& path : {d.broker_socket(), d.socket()}) {
+    std::vector<UniqueFd> storm;
+    for (int i = 0; i < 200; ++i) {
+      auto s = ConnectUnix(path);
+      if (s.ok()) storm.push_back(*std::move(s));
+    }
+    storm.clear();
+    glyd::v1::InfoReply info;
+    EXPECT_TRUE(Info(d, &info, 2).ok()) << path;
+    EXPECT_TRUE(Eventually(
+        [&] {
+          auto s = ConnectUnix(d.broker_socket());
+          return s.ok() && Hello(s->get()).ok();
+        },
+        absl::Seconds(2)))
+        << path;
+  }
+}
+
+}  // namespace
+}  // namespace glyd
