@@ -62,6 +62,16 @@ void Run() {
   const double sha = Rate(kBytes, [&] { OpenSslSha256(w.data(), kBytes); });
   Row("sha256 openssl", "-", sha, "openssl", sha);
 
+  Row("sha256 one", "-", Rate(kBytes, [&] { Sha256Hex(w.data(), kBytes); }), "openssl", sha);
+  Row("sha256 pair", "-",
+      Rate(kBytes,
+           [&] {
+             Sha256 a, b;
+             Sha256::UpdatePair(a, w.data(), kBytes / 2, b, w.data() + kWeights / 2, kBytes / 2);
+             a.Finish(), b.Finish();
+           }),
+      "openssl", sha);
+
   ExponentHistogram h;
   h.Add(w.data(), kWeights);
   for (const HostTarget target : AvailableTargets()) {
