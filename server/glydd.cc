@@ -100,6 +100,12 @@ class Glydd {
     if (config_.threads == 0) config_.threads = AvailableCpus();
   }
 
+  // Whatever a failed start leaves running has to end before what it speaks to.
+  ~Glydd() {
+    if (jobs_ != nullptr) jobs_->Stop();
+    for (const auto& d : devices_) d->slot->Stop();
+  }
+
   // Serves until SIGTERM; `signals` are blocked in every thread. The exit code.
   int Run(const sigset_t& signals);
 
@@ -153,7 +159,11 @@ absl::Status Glydd::StartDevices() {
   jobs.worker = config_.worker;
   jobs.at_once = config_.jobs;
   jobs.queue = config_.queue;
-  jobs_ = std::make_unique<Jobs>(jobs, models_.get(), &roots_, generation);
+  std::vector<std::string> notes;
+  GLYD_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
+                        Journal::Open(config_.state + "/jobs.db", &notes));
+  for (const std::string& note : notes) Log(LogLevel::kError, note);
+  jobs_ = std::make_unique<Jobs>(jobs, std::move(journal), models_.get(), &roots_);
   daemon_ = {&config_,      &roots_,       served,      &sessions_,
              models_.get(), arenas_.get(), jobs_.get(), absl::Now()};
   for (ServedDevice* d : served) {
@@ -164,7 +174,7 @@ absl::Status Glydd::StartDevices() {
     }));
     d->budget.set_limit(d->slot->budget_bytes());
   }
-  return absl::OkStatus();
+  return jobs_->Recover();
 }
 
 absl::Status Glydd::StartServer(UniqueFd grpc_socket, UniqueFd broker_socket) {

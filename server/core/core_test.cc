@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/core/config.h"
+#include "server/core/journal.h"
 #include "server/core/lock_file.h"
 #include "server/core/memory_budget.h"
 #include "server/core/roots.h"
@@ -128,6 +129,85 @@ TEST(LockFileTest, OneHolderNamedAndGoneAtTheEnd) {
   // A dead holder's file is no obstacle.
   std::ofstream(path) << "12345\n";
   EXPECT_TRUE(LockFile::Acquire(path).ok());
+}
+
+glyd::v1::Job MakeJob(const std::string& id) {
+  glyd::v1::Job j;
+  j.set_id(id);
+  j.set_request_id("request-" + id);
+  j.mutable_spec()->mutable_verify()->set_path("models/" + id);
+  j.set_state(glyd::v1::JOB_STATE_QUEUED);
+  return j;
+}
+
+std::vector<Journal::Recovered> RecoverFrom(const std::string& path,
+                                            std::vector<std::string>* notes) {
+  auto journal = Journal::Open(path, notes);
+  EXPECT_TRUE(journal.ok()) << journal.status();
+  auto found = (*journal)->Recover();
+  EXPECT_TRUE(found.ok()) << found.status();
+  return *std::move(found);
+}
+
+TEST(JournalTest, KeepsJobsOverARestart) {
+  const std::string path = TempDir() + "/jobs.db";
+  std::vector<std::string> notes;
+  {
+    auto journal = Journal::Open(path, &notes);
+    ASSERT_TRUE(journal.ok()) << journal.status();
+    for (uint64_t n = 1; n <= 3; ++n)
+      ASSERT_TRUE((*journal)->Put(n, MakeJob(std::to_string(n))).ok());
+    glyd::v1::Job changed = MakeJob("2");
+    changed.set_state(glyd::v1::JOB_STATE_RUNNING);
+    ASSERT_TRUE((*journal)->Put(2, changed).ok());
+    ASSERT_TRUE((*journal)->Forget(3).ok());
+  }
+  const auto found = RecoverFrom(path, &notes);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].job.spec().verify().path(), "models/1");
+  EXPECT_EQ(found[1].job.state(), glyd::v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(notes.empty());
+}
+
+// Every byte of a small journal flipped, one at a time: it opens, and a job is given out whole, as
+// damaged, or with the whole file put aside; never with other bytes.
+TEST(JournalTest, OneFlippedByteNeverLies) {
+  const std::string dir = TempDir(), path = dir + "/jobs.db";
+  std::vector<std::string> notes;
+  {
+    auto journal = Journal::Open(path, &notes);
+    ASSERT_TRUE(journal.ok());
+    for (uint64_t n = 1; n <= 2; ++n)
+      ASSERT_TRUE((*journal)->Put(n, MakeJob(std::to_string(n))).ok());
+  }
+  std::ifstream in(path, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  ASSERT_GT(good.size(), 4096u);
+  const std::string want[] = {MakeJob("1").SerializeAsString(), MakeJob("2").SerializeAsString()};
+  int whole = 0, damaged = 0, aside = 0;
+  for (size_t at = 0; at < good.size(); at += at < 200 ? 1 : 61) {
+    const std::string copy = dir + "/copy.db";
+    for (const auto& e : std::filesystem::directory_iterator(dir))
+      if (e.path() != path) std::filesystem::remove(e.path());
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
+    std::ofstream(copy, std::ios::binary) << bytes;
+    std::vector<std::string> notes_of;
+    auto journal = Journal::Open(copy, &notes_of);
+    ASSERT_TRUE(journal.ok()) << at << ": " << journal.status();
+    const auto found = (*journal)->Recover();
+    ASSERT_TRUE(found.ok()) << at << ": " << found.status();
+    aside += !notes_of.empty();
+    for (const auto& r : *found) {
+      damaged += r.damaged;
+      if (r.damaged) continue;
+      ++whole;
+      ASSERT_TRUE(r.number == 1 || r.number == 2) << at;
+      EXPECT_EQ(r.job.SerializeAsString(), want[r.number - 1]) << at;
+    }
+  }
+  EXPECT_GT(whole, 0);
+  EXPECT_GT(aside + damaged, 0);
 }
 
 TEST(MemoryBudgetTest, TakesWhatFits) {

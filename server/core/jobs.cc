@@ -7,7 +7,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/reason.h"
 #include "base/status_macros.h"
@@ -40,8 +39,8 @@ absl::Status BadSpec(absl::string_view text) {
 
 }  // namespace
 
-Jobs::Jobs(Options options, Models* models, const Roots* roots, uint64_t generation)
-    : options_(std::move(options)), models_(models), roots_(roots), generation_(generation) {}
+Jobs::Jobs(Options options, std::unique_ptr<Journal> journal, Models* models, const Roots* roots)
+    : options_(std::move(options)), models_(models), roots_(roots), journal_(std::move(journal)) {}
 
 Jobs::~Jobs() { Stop(); }
 
@@ -69,48 +68,132 @@ absl::Status Jobs::Check(const JobSpec& spec, Entry* e) const {
   }
 }
 
-absl::StatusOr<Job> Jobs::Submit(const glyd::v1::SubmitJobRequest& r, uint32_t uid) {
-  if (r.request_id().size() > 128)
-    return BadSpec(absl::StrCat("a request id of ", r.request_id().size(), " bytes, at most 128"));
-  auto e = std::make_shared<Entry>();
-  Job out;
-  {
-    absl::MutexLock lock(&mu_);
-    const auto same = by_request_.find(r.request_id());
-    if (!r.request_id().empty() && same != by_request_.end()) return jobs_[same->second]->job;
-    if (stopping_) return WithReason(absl::UnavailableError("the daemon is stopping"), "STOPPING");
-    GLYD_RETURN_IF_ERROR(Check(r.spec(), e.get()));
-    if (queued_.size() >= options_.queue)
-      return WithReason(
-          absl::ResourceExhaustedError(absl::StrCat(queued_.size(), " jobs wait, at most ",
-                                                    options_.queue, " may: try again later")),
-          "QUEUE_FULL");
-    const uint64_t number = next_++;
-    Job& j = e->job;
-    j.set_id(absl::StrFormat("%04x-%d", generation_ & 0xFFFF, number));
-    j.set_request_id(r.request_id().empty() ? absl::StrCat("job-", j.id()) : r.request_id());
-    *j.mutable_spec() = r.spec();
-    j.set_state(glyd::v1::JOB_STATE_QUEUED);
-    j.set_uid(uid);
-    *j.mutable_created_at() = Now();
-    jobs_[number] = e;
-    by_request_[j.request_id()] = number;
-    queued_.push_back(e);
-    Changed(e);
-    // Old ones are forgotten, the oldest ended first.
-    for (auto it = jobs_.begin();
-         jobs_.size() > options_.remembered + options_.queue && it != jobs_.end();) {
-      if (Ended(it->second->job)) {
-        by_request_.erase(it->second->job.request_id());
-        it = jobs_.erase(it);
-      } else {
-        ++it;
-      }
+absl::Status Jobs::Recover() {
+  GLYD_ASSIGN_OR_RETURN(std::vector<Journal::Recovered> found, journal_->Recover());
+  absl::MutexLock lock(&mu_);
+  for (Journal::Recovered& r : found) {
+    auto e = std::make_shared<Entry>();
+    e->number = r.number;
+    e->job = std::move(r.job);
+    e->job.set_id(absl::StrCat(r.number));
+    next_ = std::max(next_, r.number + 1);
+    sequence_ = std::max(sequence_, e->job.sequence());
+    jobs_[r.number] = e;
+    if (!e->job.request_id().empty()) by_request_[e->job.request_id()] = r.number;
+    absl::Status why;
+    if (r.damaged) {
+      e->job.set_state(glyd::v1::JOB_STATE_FAILED);
+      e->job.set_error_reason("QUARANTINED");
+      e->job.set_error("the journal's entry of this job was damaged and has been put aside");
+      Log(LogLevel::kError, "journal entry damaged", {{"id", e->job.id()}});
+    } else if (e->job.state() == glyd::v1::JOB_STATE_RUNNING) {
+      why = WithReason(absl::AbortedError("the daemon ended while the job ran; submit it again"),
+                       "INTERRUPTED");
+    } else if (e->job.state() == glyd::v1::JOB_STATE_QUEUED) {
+      why = Check(e->job.spec(), e.get());
+      if (why.ok()) queued_.push_back(e);
     }
-    out = j;
+    if (!why.ok()) {
+      ++running_;  // End counts it down
+      e->job.set_state(glyd::v1::JOB_STATE_RUNNING);
+      End(e, glyd::v1::JOB_STATE_FAILED, why, "");
+    }
   }
   runner_.Post([this] { StartSome(); });
-  return out;
+  return absl::OkStatus();
+}
+
+void Jobs::Submit(const glyd::v1::SubmitJobRequest& r, uint32_t uid, Submitted submitted) {
+  bool is_new = false;
+  const absl::StatusOr<EntryPtr> e = Enqueue(r, uid, &is_new);
+  if (!e.ok()) return submitted(e.status());
+  // Also for a job that is there: its first submission may still be on its way to the disk.
+  journaler_.Post([this, e = *e, is_new, submitted = std::move(submitted)] {
+    Job job;
+    {
+      absl::MutexLock lock(&mu_);
+      job = e->job;
+    }
+    if (is_new) {
+      if (const absl::Status s = journal_->Put(e->number, job); !s.ok()) {
+        absl::MutexLock lock(&mu_);
+        std::erase(queued_, e);
+        by_request_.erase(job.request_id());
+        jobs_.erase(e->number);
+        return submitted(WithReason(s, "JOURNAL"));
+      }
+      runner_.Post([this] { StartSome(); });
+    }
+    submitted(job);
+  });
+}
+
+absl::StatusOr<Jobs::EntryPtr> Jobs::Enqueue(const glyd::v1::SubmitJobRequest& r, uint32_t uid,
+                                             bool* is_new) {
+  if (r.request_id().size() > 128)
+    return BadSpec(absl::StrCat("a request id of ", r.request_id().size(), " bytes, at most 128"));
+  absl::MutexLock lock(&mu_);
+  const auto same = by_request_.find(r.request_id());
+  if (!r.request_id().empty() && same != by_request_.end()) return jobs_[same->second];
+  if (stopping_) return WithReason(absl::UnavailableError("the daemon is stopping"), "STOPPING");
+  auto e = std::make_shared<Entry>();
+  GLYD_RETURN_IF_ERROR(Check(r.spec(), e.get()));
+  if (queued_.size() >= options_.queue)
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrCat(queued_.size(), " jobs wait, at most ",
+                                                  options_.queue, " may: try again later")),
+        "QUEUE_FULL");
+  e->number = next_++;
+  Job& j = e->job;
+  j.set_id(absl::StrCat(e->number));
+  j.set_request_id(r.request_id());
+  *j.mutable_spec() = r.spec();
+  j.set_state(glyd::v1::JOB_STATE_QUEUED);
+  j.set_uid(uid);
+  *j.mutable_created_at() = Now();
+  jobs_[e->number] = e;
+  if (!r.request_id().empty()) by_request_[r.request_id()] = e->number;
+  queued_.push_back(e);
+  Changed(e);
+  ForgetSome();
+  *is_new = true;
+  return e;
+}
+
+// The oldest of the ended ones go, past what is remembered.
+void Jobs::ForgetSome() {
+  size_t ended =
+      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return Ended(j.second->job); });
+  for (auto it = jobs_.begin(); ended > options_.remembered && it != jobs_.end();) {
+    if (!Ended(it->second->job)) {
+      ++it;
+      continue;
+    }
+    by_request_.erase(it->second->job.request_id());
+    journaler_.Post([this, number = it->first] { (void)journal_->Forget(number); });
+    it = jobs_.erase(it);
+    --ended;
+  }
+}
+
+void Jobs::Persist(const EntryPtr& e) {
+  journaler_.Post([this, number = e->number, job = e->job] {
+    const absl::Status s = journal_->Put(number, job);
+    if (!s.ok()) Log(LogLevel::kError, "journal", {{"error", s.message()}});
+  });
+}
+
+Jobs::EntryPtr Jobs::TakeNext() {
+  std::map<uint32_t, int> running;
+  for (const auto& [number, e] : jobs_)
+    if (e->job.state() == glyd::v1::JOB_STATE_RUNNING) ++running[e->job.uid()];
+  const auto next =
+      std::min_element(queued_.begin(), queued_.end(), [&](const EntryPtr& a, const EntryPtr& b) {
+        return running[a->job.uid()] < running[b->job.uid()];
+      });
+  EntryPtr e = *next;
+  queued_.erase(next);
+  return e;
 }
 
 void Jobs::StartSome() {
@@ -119,13 +202,13 @@ void Jobs::StartSome() {
     {
       absl::MutexLock lock(&mu_);
       if (stopping_ || queued_.empty() || running_ >= options_.at_once) return;
-      e = queued_.front();
-      queued_.pop_front();
+      e = TakeNext();
       ++running_;
       e->job.set_state(glyd::v1::JOB_STATE_RUNNING);
       *e->job.mutable_started_at() = Now();
       e->phase_started = absl::Now();
       Changed(e);
+      Persist(e);
     }
     Log(LogLevel::kInfo, "job started", {{"id", e->job.id()}});
     e->job.spec().has_load() ? RunLoad(e) : Run(e);
@@ -136,7 +219,7 @@ void Jobs::Run(const EntryPtr& e) {
   auto child = Child::Spawn(options_.worker, {"job"}, [](const std::string&) {});
   if (!child.ok()) {
     absl::MutexLock lock(&mu_);
-    return End(*e, glyd::v1::JOB_STATE_FAILED, child.status(), "");
+    return End(e, glyd::v1::JOB_STATE_FAILED, child.status(), "");
   }
   ToWorker m;
   worker::v1::RunJob& run = *m.mutable_run_job();
@@ -186,10 +269,10 @@ void Jobs::OnWorker(const EntryPtr& e, const FromWorker& m) {
       if (j.notes_size() < 1000) j.add_notes(note);
     Changed(e);
   } else if (m.has_done()) {
-    End(*e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(), m.done().result_json());
+    End(e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(), m.done().result_json());
   } else if (m.has_error()) {
     const absl::Status why(static_cast<absl::StatusCode>(m.error().code()), m.error().message());
-    End(*e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
+    End(e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
         WithReason(why, m.error().reason()), "");
   }
 }
@@ -205,21 +288,21 @@ void Jobs::RunLoad(const EntryPtr& e) {
   const auto started = models_->Load(r, [this, e](const glyd::v1::Model& m) {
     absl::MutexLock lock(&mu_);
     if (m.state() == glyd::v1::MODEL_STATE_READY)
-      End(*e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(),
+      End(e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(),
           nlohmann::json{
               {"name", m.name()}, {"allocation_bytes", m.allocation_bytes()}, {"packs", m.packs()}}
               .dump());
     else
-      End(*e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
+      End(e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
           WithReason(absl::FailedPreconditionError(m.error()), "LOAD_FAILED"), "");
   });
   absl::MutexLock lock(&mu_);
-  if (!started.ok()) End(*e, glyd::v1::JOB_STATE_FAILED, started.status(), "");
+  if (!started.ok()) End(e, glyd::v1::JOB_STATE_FAILED, started.status(), "");
 }
 
-void Jobs::End(Entry& e, glyd::v1::JobState state, const absl::Status& why,
+void Jobs::End(const EntryPtr& e, glyd::v1::JobState state, const absl::Status& why,
                const std::string& result) {
-  Job& j = e.job;
+  Job& j = e->job;
   if (Ended(j)) return;
   if (j.state() == glyd::v1::JOB_STATE_RUNNING) --running_;
   j.set_state(state);
@@ -232,10 +315,9 @@ void Jobs::End(Entry& e, glyd::v1::JobState state, const absl::Status& why,
   *j.mutable_ended_at() = Now();
   Log(why.ok() ? LogLevel::kInfo : LogLevel::kWarning, "job ended",
       {{"id", j.id()}, {"state", JobState_Name(state)}, {"error", why.message()}});
-  uint64_t number = 0;
-  const std::pair<std::string, std::string> id = absl::StrSplit(j.id(), '-');
-  if (absl::SimpleAtoi(id.second, &number) && jobs_.count(number) != 0) Changed(jobs_[number]);
-  runner_.Post([this, child = std::move(e.child)] {
+  Changed(e);
+  Persist(e);
+  runner_.Post([this, child = std::move(e->child)] {
     if (child != nullptr) child->End();
     StartSome();
   });
@@ -250,9 +332,12 @@ void Jobs::Changed(const EntryPtr& e) {
 }
 
 absl::StatusOr<Jobs::EntryPtr> Jobs::Find(const std::string& id) const {
-  for (const auto& [number, e] : jobs_)
-    if (e->job.id() == id) return e;
-  return WithReason(absl::NotFoundError(absl::StrCat("no job \"", Printable(id), "\"")), "NO_JOB");
+  uint64_t number;
+  const auto it = absl::SimpleAtoi(id, &number) ? jobs_.find(number) : jobs_.end();
+  if (it == jobs_.end())
+    return WithReason(absl::NotFoundError(absl::StrCat("no job \"", Printable(id), "\"")),
+                      "NO_JOB");
+  return it->second;
 }
 
 absl::StatusOr<Job> Jobs::Get(const std::string& id) const {
@@ -280,8 +365,8 @@ absl::StatusOr<Job> Jobs::Cancel(const std::string& id) {
     if (!Ended(e->job)) {
       e->cancelled = true;
       if (e->job.state() == glyd::v1::JOB_STATE_QUEUED) {
-        queued_.erase(std::find(queued_.begin(), queued_.end(), e));
-        End(*e, glyd::v1::JOB_STATE_CANCELLED,
+        std::erase(queued_, e);
+        End(e, glyd::v1::JOB_STATE_CANCELLED,
             WithReason(absl::CancelledError("cancelled"), "CANCELLED"), "");
       } else if (e->child != nullptr) {
         SendCancel(*e);
@@ -316,7 +401,6 @@ void Jobs::Stop() {
     absl::MutexLock lock(&mu_);
     if (stopping_) return;
     stopping_ = true;
-    queued_.clear();
     const absl::Status why = WithReason(absl::CancelledError("the daemon was stopped"), "STOPPING");
     for (auto& [number, e] : jobs_) {
       if (Ended(e->job)) continue;
@@ -333,11 +417,19 @@ void Jobs::Stop() {
       });
     };
     mu_.AwaitWithTimeout(absl::Condition(&idle), absl::Seconds(2));
+    // QUEUED ones stay so: the next daemon runs them.
     for (auto& [number, e] : jobs_)
-      if (!Ended(e->job)) End(*e, glyd::v1::JOB_STATE_CANCELLED, why, "");
+      if (e->job.state() == glyd::v1::JOB_STATE_RUNNING)
+        End(e, glyd::v1::JOB_STATE_CANCELLED, why, "");
   }
   for (const auto& child : children) child->End();
   runner_.Stop();
+  journaler_.Stop();
+  teller_.Post([this] {
+    absl::MutexLock lock(&mu_);
+    for (auto& [number, e] : jobs_)
+      e->watchers.End(absl::UnavailableError("the daemon is stopping"));
+  });
   teller_.Stop();
 }
 

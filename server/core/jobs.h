@@ -15,6 +15,7 @@
 #include "glyd/v1/jobs.pb.h"
 #include "server/core/child.h"
 #include "server/core/fanout.h"
+#include "server/core/journal.h"
 #include "server/core/models.h"
 #include "server/core/roots.h"
 #include "server/core/task_thread.h"
@@ -22,7 +23,9 @@
 namespace glyd {
 
 // Pack, verify and load jobs: a queue, `at_once` of them running, each pack and verify in a worker
-// of its own. Thread-safe; no call blocks. Jobs live as long as the daemon.
+// of its own. Of the users whose jobs wait, the one with the fewest running is next. What is told
+// of a job is in the journal first: after a crash a QUEUED one runs, a RUNNING one is FAILED,
+// reason INTERRUPTED. Thread-safe; no call blocks but Recover and Stop.
 class Jobs {
  public:
   struct Options {
@@ -33,12 +36,15 @@ class Jobs {
     int threads = 0;           // of one job; 0: one a core
   };
   // `models` and `roots` outlive this.
-  Jobs(Options options, Models* models, const Roots* roots, uint64_t generation);
+  Jobs(Options options, std::unique_ptr<Journal> journal, Models* models, const Roots* roots);
   ~Jobs();
 
-  // The job of this request id, or a new one. ResourceExhausted, reason QUEUE_FULL, with both
-  // numbers.
-  absl::StatusOr<glyd::v1::Job> Submit(const glyd::v1::SubmitJobRequest& request, uint32_t uid);
+  // Takes up the jobs of daemons before this one; before any other call.
+  absl::Status Recover();
+  using Submitted = std::function<void(absl::StatusOr<glyd::v1::Job>)>;
+  // The job of this request id, or a new one, once it is in the journal. ResourceExhausted, reason
+  // QUEUE_FULL, with both numbers.
+  void Submit(const glyd::v1::SubmitJobRequest& request, uint32_t uid, Submitted submitted);
   absl::StatusOr<glyd::v1::Job> Get(const std::string& id) const;
   std::vector<glyd::v1::Job> List(const std::vector<glyd::v1::JobState>& states) const;
   absl::StatusOr<glyd::v1::Job> Cancel(const std::string& id);
@@ -51,6 +57,7 @@ class Jobs {
 
  private:
   struct Entry {
+    uint64_t number = 0;
     glyd::v1::Job job;
     RootedPath source, output;
     std::shared_ptr<Child> child;  // while a worker runs it
@@ -62,20 +69,25 @@ class Jobs {
   using EntryPtr = std::shared_ptr<Entry>;
 
   absl::Status Check(const glyd::v1::JobSpec& spec, Entry* entry) const;
+  absl::StatusOr<EntryPtr> Enqueue(const glyd::v1::SubmitJobRequest& request, uint32_t uid,
+                                   bool* is_new);
+  void Persist(const EntryPtr& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetSome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  EntryPtr TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartSome();
   void Run(const EntryPtr& e);
   void RunLoad(const EntryPtr& e);
   void SendCancel(Entry& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWorker(const EntryPtr& e, const worker::v1::FromWorker& m);
-  void End(Entry& e, glyd::v1::JobState state, const absl::Status& why, const std::string& result)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void End(const EntryPtr& e, glyd::v1::JobState state, const absl::Status& why,
+           const std::string& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Changed(const EntryPtr& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<EntryPtr> Find(const std::string& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   Models* const models_;
   const Roots* const roots_;
-  const uint64_t generation_;
+  const std::unique_ptr<Journal> journal_;  // the journaler's thread's alone, once Recover is done
 
   mutable absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -86,7 +98,8 @@ class Jobs {
   std::map<std::string, uint64_t> by_request_ ABSL_GUARDED_BY(mu_);
   std::deque<EntryPtr> queued_ ABSL_GUARDED_BY(mu_);
 
-  TaskThread runner_;  // starts and ends workers
+  TaskThread runner_;     // starts and ends workers
+  TaskThread journaler_;  // writes, in order
   TaskThread teller_;
 };
 

@@ -21,7 +21,13 @@ class JobsService final : public glyd::v1::Jobs::CallbackService {
                              Job* reply) override {
     // Without a session the submitter is somebody whom the socket let in.
     const auto session = d_->SessionOf(*c);
-    return Answer(c, d_->jobs->Submit(*r, session.ok() ? session->uid : ::geteuid()), reply);
+    ServerUnaryReactor* reactor = c->DefaultReactor();
+    d_->jobs->Submit(*r, session.ok() ? session->uid : ::geteuid(),
+                     [reactor, reply](absl::StatusOr<Job> job) {
+                       if (job.ok()) *reply = *std::move(job);
+                       reactor->Finish(ToGrpc(job.status()));
+                     });
+    return reactor;
   }
   ServerUnaryReactor* Get(CallbackServerContext* c, const glyd::v1::GetJobRequest* r,
                           Job* reply) override {
