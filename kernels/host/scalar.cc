@@ -9,8 +9,9 @@
 namespace glyd::internal {
 namespace {
 
-constexpr int kGroups = 8;       // g: rows g, 8 + g, ... of a step
-constexpr int kLaneOfGroup = 4;  // t
+constexpr int kGroups = 8;  // g: rows g, 8 + g, ... of a step
+constexpr int kLanesOfGroup =
+    4;  // lane 4 g + t: rows g, 8 + g, ... of a step, four columns of each
 
 // Weights j 0-3 of (n, g, t): a row's columns 2t, 2t + 1, 8 + 2t, 9 + 2t.
 struct Four {
@@ -33,7 +34,7 @@ uint64_t EncodeMma12Step(uint32_t hb, const uint16_t* weights, uint64_t stride, 
   uint32_t* const first = exc;
   for (int lane = 0; lane < kLanes; ++lane)
     for (int n = 0; n < 8; ++n) {
-      const Four v = Load(weights, stride, n, lane / kLaneOfGroup, lane % kLaneOfGroup);
+      const Four v = Load(weights, stride, n, lane / kLanesOfGroup, lane % kLanesOfGroup);
       uint32_t codes = 0, low = 0;
       for (int j = 0; j < 4; ++j) {
         const uint32_t x = v.w[j] >> 8 & 0x7F, offset = x - hb;
@@ -62,91 +63,94 @@ void DecodeMma12Step(uint32_t hb, const uint8_t* data, uint16_t* out, uint64_t s
       Four v;
       for (int j = 0; j < 4; ++j)
         v.w[j] = static_cast<uint16_t>((high >> 8 * j & 0xFF) << 8 | (low >> 8 * j & 0xFF));
-      Store(v, out, stride, n, lane / kLaneOfGroup, lane % kLaneOfGroup);
+      Store(v, out, stride, n, lane / kLanesOfGroup, lane % kLanesOfGroup);
     }
 }
 
-// Digits of two bits, the first lowest, four a byte.
-class DigitWriter {
- public:
-  explicit DigitWriter(uint8_t* out) : out_(out) {}
-  void Put(uint32_t digit) {
-    if ((count_ & 3) == 0) out_[count_ >> 2] = 0;
-    out_[count_ >> 2] |= static_cast<uint8_t>(digit << 2 * (count_ & 3));
-    ++count_;
-  }
-  uint32_t count() const { return count_; }
+// A step's escapes are lists of exponents, one a tier. Everything is appended and the length moves
+// on or not: as branches, escapes would be mispredicted every few weights.
+using List = uint8_t[kStepWeights + 1];
 
- private:
-  uint8_t* out_;
-  uint32_t count_ = 0;
-};
+// The digits of a later tier's list of n, four a byte, the rest of the last 16 zero; its escapes go
+// to `next`.
+uint32_t EncodeTier(const StepCodes& codes, uint32_t tier_rank, const List& list, uint32_t n,
+                    uint8_t* digits, List& next) {
+  std::memset(digits, 0, (n + 15) / 16 * 4);
+  uint32_t escapes = 0;
+  for (uint32_t k = 0; k < n; ++k) {
+    const uint32_t above = codes.rank[list[k]] - tier_rank, digit = above < 3 ? above : 3;
+    digits[k >> 2] |= static_cast<uint8_t>(digit << 2 * (k & 3));
+    next[escapes] = list[k];
+    escapes += digit == 3;
+  }
+  return escapes;
+}
 
 uint32_t EncodeMmaStep(const StepCodes& codes, const uint16_t* weights, uint64_t stride,
                        uint8_t* data, uint8_t* block) {
-  uint8_t second[kStepWeights / 4 + 4], third[kStepWeights / 4], exponents[kStepWeights];
-  DigitWriter d2(second), d3(third);
-  uint32_t t3 = 0;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    uint32_t words[2] = {0, 0};
+  List escapes1, escapes2, escapes3;
+  uint8_t second[kStepWeights / 4], third[kStepWeights / 4];
+  uint32_t t1 = 0;
+  for (int lane = 0; lane < kLanes; ++lane)
     for (int n = 0; n < 8; ++n) {
-      const Four v = Load(weights, stride, n, lane / kLaneOfGroup, lane % kLaneOfGroup);
-      uint32_t bytes = 0;
+      const Four v = Load(weights, stride, n, lane / kLanesOfGroup, lane % kLanesOfGroup);
+      uint32_t bytes = 0, digits = 0;
       for (int j = 0; j < 4; ++j) {
         const uint32_t exponent = v.w[j] >> 7 & 0xFF, rank = codes.rank[exponent];
         bytes |= ((v.w[j] & 0x7Fu) << 1 | v.w[j ^ 1] >> 15) << 8 * j;
-        words[n >> 2] |= (rank < 3 ? rank : 3) << (8 * (n & 3) + 2 * j);
-        if (rank < 3) continue;
-        d2.Put(rank < 6 ? rank - 3 : 3);
-        if (rank < 6) continue;
-        d3.Put(rank < 9 ? rank - 6 : 3);
-        if (rank == 9) exponents[t3++] = static_cast<uint8_t>(exponent);
+        digits |= (rank < 3 ? rank : 3) << 2 * j;
+        escapes1[t1] = static_cast<uint8_t>(exponent);
+        t1 += rank >= 3;
       }
       std::memcpy(data + kMmaDigitBytes + FourAt(n, lane), &bytes, 4);
+      data[4 * kLanes * (n >> 2) + 4 * lane + (n & 3)] = static_cast<uint8_t>(digits);
     }
-    std::memcpy(data + 4 * lane, &words[0], 4);
-    std::memcpy(data + 4 * kLanes + 4 * lane, &words[1], 4);
-  }
-  while (d2.count() % 16 != 0) d2.Put(0);
-  const uint32_t r0 = (d3.count() + 3) / 4, d2_bytes = d2.count() / 4;
+  const uint32_t t2 = EncodeTier(codes, 3, escapes1, t1, second, escapes2);
+  const uint32_t t3 = EncodeTier(codes, 6, escapes2, t2, third, escapes3);
+  const uint32_t r0 = (t2 + 3) / 4, d2_bytes = (t1 + 15) / 16 * 4;
   const uint32_t size = r0 + t3 + d2_bytes;
   std::memcpy(block, third, r0);
-  std::memcpy(block + r0, exponents, t3);
+  std::memcpy(block + r0, escapes3, t3);
   for (uint32_t k = 0; k < d2_bytes; k += 4) std::memcpy(block + size - 4 - k, second + k, 4);
   return size;
 }
 
+// An exponent by its digit: the tier's or, escaped, the next of `escapes`, which then moves on.
+uint8_t Expand(uint32_t tier, uint32_t digit, const uint8_t** escapes) {
+  const uint32_t coded = tier >> 8 * digit & 0xFF, escaped = **escapes;
+  *escapes += digit == 3;
+  return static_cast<uint8_t>(digit == 3 ? escaped : coded);
+}
+
 void DecodeMmaStep(const StepCodes& codes, const uint8_t* data, const uint8_t* block, uint32_t size,
                    uint16_t* out, uint64_t stride) {
-  const auto second = [&](uint32_t k) {
+  const auto second = [&](uint32_t k) -> uint32_t {
     return block[size - 4 * ((k >> 4) + 1) + ((k & 15) >> 2)] >> 2 * (k & 3) & 3;
   };
   uint32_t t1 = 0, t2 = 0;
   for (int at = 0; at < kMmaDigitBytes; at += 8) {
     const uint64_t v = LoadLe64(data + at);
-    t1 += std::popcount(v & v >> 1 & 0x5555555555555555u);
+    t1 += static_cast<uint32_t>(std::popcount(v & v >> 1 & 0x5555555555555555u));
   }
   for (uint32_t k = 0; k < t1; ++k) t2 += second(k) == 3;
-  const uint8_t* exponents = block + (t2 + 3) / 4;
-  uint32_t k2 = 0, k3 = 0;
-  const auto escaped = [&]() -> uint32_t {
-    if (const uint32_t digit = second(k2++); digit < 3) return codes.tiers[1] >> 8 * digit & 0xFF;
-    const uint32_t digit = block[k3 >> 2] >> 2 * (k3 & 3) & 3;
-    ++k3;
-    return digit < 3 ? codes.tiers[2] >> 8 * digit & 0xFF : *exponents++;
-  };
+  List escapes1 = {}, escapes2 = {};
+  const uint8_t* next = block + (t2 + 3) / 4;
+  for (uint32_t k = 0; k < t2; ++k)
+    escapes2[k] = Expand(codes.tiers[2], block[k >> 2] >> 2 * (k & 3) & 3, &next);
+  next = escapes2;
+  for (uint32_t k = 0; k < t1; ++k) escapes1[k] = Expand(codes.tiers[1], second(k), &next);
+  next = escapes1;
   for (int lane = 0; lane < kLanes; ++lane)
     for (int n = 0; n < 8; ++n) {
       const uint32_t digits = data[4 * kLanes * (n >> 2) + 4 * lane + (n & 3)];
       const uint32_t bytes = LoadLe32(data + kMmaDigitBytes + FourAt(n, lane));
       Four v;
       for (int j = 0; j < 4; ++j) {
-        const uint32_t digit = digits >> 2 * j & 3;
-        const uint32_t exponent = digit < 3 ? codes.tiers[0] >> 8 * digit & 0xFF : escaped();
+        const uint32_t exponent = Expand(codes.tiers[0], digits >> 2 * j & 3, &next);
         v.w[j] = static_cast<uint16_t>((bytes >> 8 * (j ^ 1) & 1) << 15 | exponent << 7 |
                                        (bytes >> (8 * j + 1) & 0x7F));
       }
-      Store(v, out, stride, n, lane / kLaneOfGroup, lane % kLaneOfGroup);
+      Store(v, out, stride, n, lane / kLanesOfGroup, lane % kLanesOfGroup);
     }
 }
 
