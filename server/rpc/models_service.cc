@@ -88,8 +88,8 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
             event.set_bytes_total(answer.progress().bytes_total());
             sink->Push(event, "progress");
           } else if (answer.has_done()) {
-            event.set_bytes_done(answer.done().packed_bytes());
-            event.set_bytes_total(answer.done().packed_bytes());
+            event.set_bytes_done(block->packed_bytes);
+            event.set_bytes_total(block->packed_bytes);
             event.set_tensors_done(answer.done().tensors());
             *event.mutable_bad_tensors() = answer.done().bad_tensors();
             sink->Push(event, "");

@@ -215,6 +215,7 @@ def main(programs, model, work, *before):
             tempfile.TemporaryDirectory(prefix="glyd-") as run_dir:
         glyd = Glyd(Path(programs).resolve(), report, run_dir)
         saves = Path(saves)
+        report.short = {saves: "SAVES", run_dir: "RUN"}
         try:
             pack_and_compare(glyd, report, model, saves)
             loaded = load(glyd, report, saves)

@@ -30,11 +30,14 @@ class Report:
 
     def __init__(self):
         self.rows = []
+        self.short = {}  # long paths, and what is told in their place
 
     def head(self, text):
         print(f"\n{text}", flush=True)
 
     def say(self, text):
+        for path, name in self.short.items():
+            text = text.replace(str(path), name)
         print(f"   {text}", flush=True)
 
     def row(self, what, seconds, size=0, note=""):
@@ -110,8 +113,8 @@ class Glyd:
                 "--state", str(self.run_dir / "state")]
         for name, directory in roots.items():
             argv += ["--root", f"{name}={directory}"]
-        self.report.say("$ glydd --socket PRIVATE --state PRIVATE "
-                        + " ".join(f"--root {n}=DIR" for n in roots))
+        self.report.say("$ glydd --socket RUN/glydd.sock --state RUN/state "
+                        + " ".join(f"--root {n}={d}" for n, d in roots.items()))
         start = time.monotonic()
         self.daemon = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log,
                                        stderr=self.log)
@@ -152,7 +155,7 @@ def wait_for(seconds, what, holds):
 
 
 def mapping(pid, inode):
-    """(mapped, resident, proportional) bytes of a process's mappings of an inode."""
+    """(mapped, resident, proportional) bytes of a process's mappings of a memfd's inode."""
     sizes, inside = {"Size": 0, "Rss": 0, "Pss": 0}, False
     try:
         lines = Path(f"/proc/{pid}/smaps").read_text().splitlines()
@@ -161,14 +164,14 @@ def mapping(pid, inode):
     for line in lines:
         words = line.split()
         if "-" in words[0] and not words[0].endswith(":"):
-            inside = len(words) > 4 and words[4] == str(inode)
+            inside = len(words) > 5 and words[4] == str(inode) and words[5].startswith("/memfd:")
         elif inside and words[0][:-1] in sizes:
             sizes[words[0][:-1]] += int(words[1]) * 1024
     return sizes["Size"], sizes["Rss"], sizes["Pss"]
 
 
 def holders_of(inode):
-    """Processes that map an inode or have it open."""
+    """Processes that map a memfd's inode or have it open."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
