@@ -118,6 +118,34 @@ TEST_P(TargetTest, HistogramOfAnyLength) {
     }
 }
 
+// Long ones, where a target may look at a sample first: what the sample shows, and what it does
+// not.
+TEST_P(TargetTest, LongHistograms) {
+  testing::Random random(5);
+  std::vector<std::vector<uint16_t>> inputs;
+  for (const double wild : {0.0, 0.0005, 0.01, 0.3, 1.0})
+    inputs.push_back(testing::Weights(100003, wild, 1));
+  for (const int first : {0, 1, 100, 223, 224, 225, 254}) {
+    std::vector<uint16_t> w(70000);
+    for (uint16_t& v : w) {
+      const uint64_t r = random.Next();
+      v = static_cast<uint16_t>((r & 0x807F) | ((first + (r >> 20) % 32) & 0xFF) << 7);
+    }
+    inputs.push_back(w);
+    for (size_t i = 30000; i < 60000; ++i) w[i] = static_cast<uint16_t>(random.Next());
+    inputs.push_back(w);
+    for (size_t i = 0; i < w.size(); ++i)
+      if (i % 16 != 0) w[i] = static_cast<uint16_t>(random.Next());
+    inputs.push_back(w);
+  }
+  for (const std::vector<uint16_t>& w : inputs) {
+    std::array<uint64_t, 256> got = {}, want = {};
+    kernels().histogram(w.data(), w.size(), got.data());
+    reference::AddToHistogram(w.data(), w.size(), want.data());
+    EXPECT_EQ(got, want);
+  }
+}
+
 // A hostile pack that passes the checks decodes alike everywhere, whatever its unused bits and
 // codes.
 TEST_P(TargetTest, DamagedPacksDecodeAlike) {

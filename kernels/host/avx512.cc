@@ -8,7 +8,7 @@ namespace glyd::internal {
 
 const HostKernels kAvx512Kernels = {
     .target = HostTarget::kAvx512,
-    .histogram = HistogramByTables,
+    .histogram = avx512::Histogram,
     .encode_mma = avx512::EncodeMma,
     .encode_mma12 = avx512::EncodeMma12,
     .decode_mma = avx512::DecodeMma,

@@ -16,7 +16,7 @@ std::vector<HostTarget> Detect() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-      __builtin_cpu_supports("bmi2"))
+      __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("bmi2"))
     targets.push_back(HostTarget::kAvx512);
 #endif
   return targets;

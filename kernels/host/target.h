@@ -11,7 +11,7 @@ namespace glyd {
 enum class HostTarget {
   kScalar,
   kAvx2,
-  kAvx512,  // F, BW, DQ, VL, VBMI, VBMI2: Ice Lake, Zen 4 and later
+  kAvx512,  // F, BW, DQ, VL, VBMI, VBMI2, VPOPCNTDQ: Ice Lake, Zen 4 and later
 };
 
 absl::string_view HostTargetName(HostTarget target);  // "scalar", "avx2", "avx512"

@@ -19,7 +19,7 @@
 #define GLYD_AVX512                                                                \
   __attribute__((                                                                  \
       target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2," \
-             "popcnt")))
+             "avx512vpopcntdq,popcnt")))
 #define GLYD_AVX512_INLINE GLYD_AVX512 inline __attribute__((always_inline))
 
 namespace glyd::internal::avx512 {
