@@ -1,0 +1,82 @@
+#ifndef GLYD_CLIENT_SRC_ATTACHED_H_
+#define GLYD_CLIENT_SRC_ATTACHED_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/src/connection.h"
+#include "client/src/session.h"
+#include "client/src/table.h"
+#include "glyd/arena.h"
+#include "glyd/info.h"
+#include "glyd/model.h"
+#include "kernels/device/device.h"
+
+namespace glyd::internal {
+
+// What a Model holds.
+class AttachedModel {
+ public:
+  static absl::StatusOr<std::unique_ptr<AttachedModel>> Attach(std::shared_ptr<Connection> connection,
+                                                               absl::string_view name);
+  ~AttachedModel();
+
+  // Unmaps, and ends the lease. Once; OK after that.
+  absl::Status Release();
+
+  const std::shared_ptr<Connection>& connection() const { return connection_; }
+  const Session& session() const { return *session_; }
+  const std::string& lease_id() const { return lease_id_; }
+  const ModelInfo& info() const { return info_; }
+  const Table& table() const { return table_; }
+  uint64_t memory_bytes() const { return memory_bytes_; }
+  uint64_t memory_inode() const { return memory_inode_; }
+
+ private:
+  AttachedModel(std::shared_ptr<Connection> connection, std::shared_ptr<Session> session)
+      : connection_(std::move(connection)), session_(std::move(session)) {}
+  absl::Status Map();
+
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Session> session_;
+  std::string lease_id_;  // empty once released
+  ModelInfo info_;
+  std::unique_ptr<Memory> memory_;
+  uint64_t memory_bytes_ = 0, memory_inode_ = 0;
+  Table table_;
+};
+
+// What an Arena holds.
+class MappedArena {
+ public:
+  static absl::StatusOr<std::unique_ptr<MappedArena>> Create(std::shared_ptr<Connection> connection,
+                                                             uint64_t bytes, absl::string_view device);
+  ~MappedArena();
+
+  const std::string& id() const { return id_; }
+  uint8_t* data() const { return memory_->data(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  MappedArena(std::shared_ptr<Connection> connection, std::shared_ptr<Session> session)
+      : connection_(std::move(connection)), session_(std::move(session)) {}
+
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Session> session_;
+  std::string id_;
+  std::unique_ptr<Memory> memory_;
+  uint64_t bytes_ = 0;
+};
+
+// The library's own way into the public objects.
+struct Peek {
+  static const AttachedModel& At(const Model& model) { return *model.attached_; }
+};
+
+}  // namespace glyd::internal
+
+#endif  // GLYD_CLIENT_SRC_ATTACHED_H_

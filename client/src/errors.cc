@@ -1,0 +1,61 @@
+#include "client/src/errors.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/bytes.h"
+#include "glyd/status.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace glyd {
+
+std::string Reason(const absl::Status& status) {
+  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonPayload);
+  return reason.has_value() ? std::string(*reason) : std::string();
+}
+
+absl::Duration RetryAfter(const absl::Status& status) {
+  const absl::optional<absl::Cord> wait = status.GetPayload(kRetryAfterPayload);
+  absl::Duration d;
+  return wait.has_value() && absl::ParseDuration(std::string(*wait), &d) ? d : absl::ZeroDuration();
+}
+
+namespace internal {
+
+absl::Status WithReason(absl::Status status, absl::string_view reason) {
+  if (!status.ok() && !reason.empty()) status.SetPayload(kReasonPayload, absl::Cord(reason));
+  return status;
+}
+
+absl::Status ToStatus(const grpc::Status& status, absl::string_view server) {
+  if (status.ok()) return absl::OkStatus();
+  std::string reason;
+  absl::Duration wait = absl::ZeroDuration();
+  google::rpc::Status details;
+  if (!status.error_details().empty() && details.ParseFromString(status.error_details())) {
+    for (const google::protobuf::Any& any : details.details()) {
+      google::rpc::ErrorInfo info;
+      google::rpc::RetryInfo retry;
+      if (any.Is<google::rpc::ErrorInfo>() && any.UnpackTo(&info) && info.domain() == "glyd") {
+        reason = info.reason();
+      } else if (any.Is<google::rpc::RetryInfo>() && any.UnpackTo(&retry)) {
+        wait = absl::Seconds(retry.retry_delay().seconds()) +
+               absl::Nanoseconds(retry.retry_delay().nanos());
+      }
+    }
+  }
+  // The numbers of gRPC's codes are Abseil's.
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  if (code == absl::StatusCode::kUnavailable && reason.empty())
+    return WithReason(absl::UnavailableError(absl::StrCat("the connection to ", Printable(server),
+                                                          " was lost: is glydd still running?")),
+                      kReasonConnectionLost);
+  absl::Status s = WithReason(absl::Status(code, status.error_message()), reason);
+  if (wait > absl::ZeroDuration())
+    s.SetPayload(kRetryAfterPayload, absl::Cord(absl::FormatDuration(wait)));
+  return s;
+}
+
+}  // namespace internal
+}  // namespace glyd

@@ -1,0 +1,160 @@
+#include "glyd/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/bytes.h"
+#include "base/status_macros.h"
+#include "client/src/attached.h"
+#include "client/src/table.h"
+#include "kernels/format/pack.h"
+
+namespace glyd {
+namespace {
+
+using internal::TensorPlace;
+
+// Rows decoded at once, where they are given out in pieces: about 2 MiB, which stays in a core's cache.
+constexpr uint64_t kPieceBytes = uint64_t{2} << 20;
+
+absl::Status NoTensor(const ModelInfo& info, absl::string_view name) {
+  return absl::NotFoundError(
+      absl::StrCat("model \"", Printable(info.name), "\" has no tensor \"", Printable(name), "\""));
+}
+
+using Sink = std::function<void(absl::Span<const uint8_t>)>;
+
+absl::Span<const uint8_t> Bytes(absl::Span<const uint16_t> weights) {
+  return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(weights.data()), weights.size() * 2);
+}
+
+void ReadRows(const PackView& view, uint64_t row0, uint64_t rows, const Sink& sink) {
+  const uint64_t cols = view.meta.cols;
+  const uint64_t piece = std::max<uint64_t>(kPieceBytes / 2 / cols / kStepRows, 1) * kStepRows;
+  std::vector<uint16_t> buffer(std::min(piece, rows) * cols);
+  for (uint64_t done = 0; done < rows; done += piece) {
+    const uint64_t n = std::min(piece, rows - done);
+    DecodeRows(view, row0 + done, n, buffer.data());
+    sink(Bytes(absl::MakeConstSpan(buffer.data(), n * cols)));
+  }
+}
+
+// The source holds each expert's matrix [out, in] as [in, out].
+void ReadTransposed(const PackView& view, uint64_t experts, const Sink& sink) {
+  const uint64_t cols = view.meta.cols, rows = view.meta.rows / experts;
+  std::vector<uint16_t> matrix(rows * cols), turned(rows * cols);
+  for (uint64_t e = 0; e < experts; ++e) {
+    DecodeRows(view, e * rows, rows, matrix.data());
+    for (uint64_t r = 0; r < rows; ++r)
+      for (uint64_t c = 0; c < cols; ++c) turned[c * rows + r] = matrix[r * cols + c];
+    sink(Bytes(turned));
+  }
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<internal::AttachedModel> attached) : attached_(std::move(attached)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const ModelInfo& Model::info() const { return attached_->info(); }
+const std::string& Model::lease_id() const { return attached_->lease_id(); }
+uint64_t Model::memory_bytes() const { return attached_->memory_bytes(); }
+uint64_t Model::memory_inode() const { return attached_->memory_inode(); }
+absl::Span<const ModelTensor> Model::tensors() const { return attached_->table().tensors; }
+absl::Span<const ModelPack> Model::packs() const { return attached_->table().packs; }
+
+const ModelTensor* Model::FindTensor(absl::string_view name) const {
+  const internal::Table& t = attached_->table();
+  const auto it = t.places.find(name);
+  return it == t.places.end() || it->second.pack != TensorPlace::kRaw ? nullptr
+                                                                      : &t.tensors[it->second.index];
+}
+
+const ModelPack* Model::FindPack(absl::string_view name) const {
+  for (const ModelPack& p : packs())
+    if (p.name == name) return &p;
+  return nullptr;
+}
+
+absl::Status Model::ReadTensor(absl::string_view name, const Sink& sink) const {
+  const internal::Table& t = attached_->table();
+  const auto it = t.places.find(name);
+  if (it == t.places.end()) return NoTensor(info(), name);
+  if (it->second.pack == TensorPlace::kRaw) {
+    const absl::Span<const uint8_t> bytes = t.tensors[it->second.index].bytes;
+    for (uint64_t at = 0; at < bytes.size(); at += kPieceBytes) sink(bytes.subspan(at, kPieceBytes));
+    return absl::OkStatus();
+  }
+  const ModelPack& pack = t.packs[it->second.pack];
+  const ModelPackMember& member = pack.members[it->second.index];
+  GLYD_RETURN_IF_ERROR(pack.checked->Check());
+  if (pack.transposed && pack.experts > 0) {
+    ReadTransposed(pack.checked->view(), pack.experts, sink);
+  } else {
+    ReadRows(pack.checked->view(), member.row0, member.rows, sink);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Model::TensorNames() const {
+  std::vector<std::string> names;
+  names.reserve(attached_->table().places.size());
+  for (const ModelPack& p : packs())
+    for (const ModelPackMember& m : p.members) names.push_back(m.name);
+  for (const ModelTensor& t : tensors()) names.push_back(t.name);
+  return names;
+}
+
+absl::StatusOr<std::array<uint8_t, 32>> Model::TensorSha256(absl::string_view name) const {
+  const internal::Table& t = attached_->table();
+  const auto it = t.places.find(name);
+  if (it == t.places.end()) return NoTensor(info(), name);
+  const TensorPlace& at = it->second;
+  return at.pack == TensorPlace::kRaw ? t.tensors[at.index].sha256
+                                      : t.packs[at.pack].members[at.index].sha256;
+}
+
+absl::StatusOr<std::vector<uint16_t>> Model::Bias(const ModelPack& pack) const {
+  std::vector<uint16_t> out;
+  out.reserve(pack.rows);
+  for (const ModelPackMember& m : pack.members) {
+    absl::string_view path = m.name;
+    if (!absl::ConsumeSuffix(&path, ".weight")) path = {};
+    const ModelTensor* bias = path.empty() ? nullptr : FindTensor(absl::StrCat(path, ".bias"));
+    if (bias == nullptr)
+      return absl::NotFoundError(absl::StrCat("pack \"", Printable(pack.name), "\": the save holds no bias of \"",
+                                              Printable(m.name), "\""));
+    if (bias->dtype != "BF16" || bias->bytes.size() != m.rows * 2)
+      return absl::DataLossError(absl::StrCat("tensor \"", Printable(bias->name), "\": ", bias->dtype, ", ",
+                                              bias->bytes.size(), " bytes, ", m.rows * 2,
+                                              " of BF16 expected"));
+    const auto* weights = reinterpret_cast<const uint16_t*>(bias->bytes.data());
+    out.insert(out.end(), weights, weights + m.rows);
+  }
+  return out;
+}
+
+absl::Status Model::Release() && { return attached_->Release(); }
+
+absl::Status DecodeRows(const ModelPack& pack, uint64_t row0, uint64_t rows, absl::Span<uint16_t> out) {
+  const std::string of = absl::StrCat("pack \"", Printable(pack.name), "\"");
+  if (pack.checked == nullptr) return absl::InvalidArgumentError(of + " is not one of an attached model");
+  const PackView& view = pack.checked->view();
+  if (row0 % kStepRows != 0 || rows % kStepRows != 0 || row0 > view.meta.rows ||
+      rows > view.meta.rows - row0)
+    return absl::InvalidArgumentError(absl::StrCat(of, ": rows ", row0, " to ", row0, " + ", rows, " of ",
+                                                   view.meta.rows, ", both multiples of ", kStepRows));
+  if (out.size() != rows * view.meta.cols)
+    return absl::InvalidArgumentError(absl::StrCat(of, ": room for ", out.size(), " weights, ",
+                                                   rows * view.meta.cols, " are to be decoded"));
+  GLYD_RETURN_IF_ERROR(pack.checked->Check());
+  DecodeRows(view, row0, rows, out.data());
+  return absl::OkStatus();
+}
+
+}  // namespace glyd
