@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/bytes.h"
 #include "glyd/client.h"
 
@@ -47,9 +48,9 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text) {
     if (absl::StartsWith(path, "//")) path.remove_prefix(2);  // unix:///PATH is the same
     constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
     if (path.empty() || path.size() > kMax)
-      return absl::InvalidArgumentError(absl::StrCat("server \"", Printable(text), "\": a socket path of ",
-                                                     path.size(), " characters, 1 to ", kMax,
-                                                     " are possible"));
+      return absl::InvalidArgumentError(absl::StrCat("server \"", Printable(text),
+                                                     "\": a socket path of ", path.size(),
+                                                     " characters, 1 to ", kMax, " are possible"));
     a.socket_path = std::string(path);
     const size_t slash = path.rfind('/');
     a.broker_path = absl::StrCat(

@@ -16,7 +16,8 @@ struct Address {
   std::string target;       // gRPC's name for it, percent-encoded
 };
 
-// "unix:PATH" or "HOST:PORT". InvalidArgument for anything else, and for a path that no socket can have.
+// "unix:PATH" or "HOST:PORT". InvalidArgument for anything else, and for a path that no socket can
+// have.
 absl::StatusOr<Address> ParseAddress(absl::string_view text);
 
 }  // namespace glyd::internal

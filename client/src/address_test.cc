@@ -31,14 +31,16 @@ TEST(ParseAddress, TcpHasNoBroker) {
 }
 
 TEST(ParseAddress, WhatIsNeitherIsRefused) {
-  for (const char* bad : {"", "unix:", "host", "host:", ":1", "host:0", "host:65536", "host:x", "/run/glydd.sock"})
+  for (const char* bad :
+       {"", "unix:", "host", "host:", ":1", "host:0", "host:65536", "host:x", "/run/glydd.sock"})
     EXPECT_EQ(ParseAddress(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
 }
 
 TEST(ParseAddress, APathThatNoSocketCanHaveIsToldWithBothNumbers) {
   const auto a = ParseAddress("unix:/" + std::string(107, 'x'));
   ASSERT_FALSE(a.ok());
-  EXPECT_NE(a.status().message().find("108 characters, 1 to 107"), absl::string_view::npos) << a.status();
+  EXPECT_NE(a.status().message().find("108 characters, 1 to 107"), absl::string_view::npos)
+      << a.status();
   EXPECT_TRUE(ParseAddress("unix:/" + std::string(106, 'x')).ok());
 }
 

@@ -14,14 +14,15 @@
 namespace glyd::internal {
 namespace {
 
-// A release happens in destructors: a daemon that hangs must not hang them. The lease is the session's, so nothing is
-// lost for good.
+// A release happens in destructors: a daemon that hangs must not hang them. The lease is the
+// session's, so nothing is lost for good.
 constexpr absl::Duration kReleaseDeadline = absl::Seconds(1);
 
 // 70,000 tensors are about 8 MB of table.
 constexpr uint64_t kMaxTableBytes = uint64_t{256} << 20;
 
-absl::StatusOr<std::unique_ptr<Memory>> Import(Device& device, Session::Memory from, Access access) {
+absl::StatusOr<std::unique_ptr<Memory>> Import(Device& device, Session::Memory from,
+                                               Access access) {
   ExportedMemory exported;
   exported.transport = Transport::kFd;
   exported.fd = std::move(from.fd);
@@ -37,16 +38,16 @@ absl::StatusOr<std::unique_ptr<AttachedModel>> AttachedModel::Attach(
   v1::AttachRequest request;
   request.set_name(std::string(name));
   v1::AttachReply reply;
-  GLYD_RETURN_IF_ERROR(
-      connection->Call(connection->models(), &v1::Models::Stub::Attach, request, &reply, session.get()));
+  GLYD_RETURN_IF_ERROR(connection->Call(connection->models(), &v1::Models::Stub::Attach, request,
+                                        &reply, session.get()));
   // From here on the lease is released by the destructor, whatever fails.
   std::unique_ptr<AttachedModel> m(new AttachedModel(std::move(connection), std::move(session)));
   m->lease_id_ = reply.lease_id();
   m->info_ = FromProto(reply.model());
   if (reply.has_cuda_ipc())
-    return absl::UnimplementedError(
-        absl::StrCat("model \"", Printable(name), "\" is shared by CUDA IPC, which this client does not ",
-                     "map: load it with --transport fd"));
+    return absl::UnimplementedError(absl::StrCat(
+        "model \"", Printable(name), "\" is shared by CUDA IPC, which this client does not ",
+        "map: load it with --transport fd"));
   if (absl::Status s = m->Map(); !s.ok())
     return absl::Status(s.code(), absl::StrCat("model \"", Printable(name), "\": ", s.message()));
   return m;
@@ -56,20 +57,23 @@ absl::Status AttachedModel::Map() {
   GLYD_ASSIGN_OR_RETURN(Session::LeaseMemory fetched, session_->FetchLease(lease_id_));
   if (!fetched.memory.fd) return absl::DataLossError("the daemon sent no memory");
   struct stat st;
-  if (::fstat(fetched.memory.fd.get(), &st) != 0) return ErrnoStatus(errno, "the memory's descriptor");
+  if (::fstat(fetched.memory.fd.get(), &st) != 0)
+    return ErrnoStatus(errno, "the memory's descriptor");
   memory_inode_ = st.st_ino;
   memory_bytes_ = fetched.memory.bytes;
   if (fetched.table.bytes > kMaxTableBytes)
     return absl::DataLossError(
         absl::StrCat("a table of ", fetched.table.bytes, " bytes, at most ", kMaxTableBytes));
   const uint64_t table_bytes = fetched.table.bytes;
-  GLYD_ASSIGN_OR_RETURN(memory_, Import(connection_->device(), std::move(fetched.memory), Access::kRead));
+  GLYD_ASSIGN_OR_RETURN(memory_,
+                        Import(connection_->device(), std::move(fetched.memory), Access::kRead));
   GLYD_ASSIGN_OR_RETURN(const std::unique_ptr<Memory> mapped_table,
                         Import(connection_->device(), std::move(fetched.table), Access::kRead));
   v1::ModelTable table;
   if (!table.ParseFromArray(mapped_table->data(), static_cast<int>(table_bytes)))
     return absl::DataLossError(absl::StrCat("its table of ", table_bytes, " bytes does not parse"));
-  GLYD_ASSIGN_OR_RETURN(table_, MakeTable(table, absl::MakeConstSpan(memory_->data(), memory_bytes_)));
+  GLYD_ASSIGN_OR_RETURN(table_,
+                        MakeTable(table, absl::MakeConstSpan(memory_->data(), memory_bytes_)));
   return absl::OkStatus();
 }
 
@@ -86,16 +90,15 @@ absl::Status AttachedModel::Release() {
 
 AttachedModel::~AttachedModel() { (void)Release(); }
 
-absl::StatusOr<std::unique_ptr<MappedArena>> MappedArena::Create(std::shared_ptr<Connection> connection,
-                                                                 uint64_t bytes,
-                                                                 absl::string_view device) {
+absl::StatusOr<std::unique_ptr<MappedArena>> MappedArena::Create(
+    std::shared_ptr<Connection> connection, uint64_t bytes, absl::string_view device) {
   GLYD_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, connection->GetSession());
   v1::CreateArenaRequest request;
   request.set_bytes(bytes);
   request.set_device(std::string(device));
   v1::CreateArenaReply reply;
-  GLYD_RETURN_IF_ERROR(
-      connection->Call(connection->linear(), &v1::Linear::Stub::CreateArena, request, &reply, session.get()));
+  GLYD_RETURN_IF_ERROR(connection->Call(connection->linear(), &v1::Linear::Stub::CreateArena,
+                                        request, &reply, session.get()));
   std::unique_ptr<MappedArena> arena(new MappedArena(std::move(connection), std::move(session)));
   arena->id_ = reply.arena_id();
   arena->bytes_ = reply.bytes();
@@ -103,8 +106,8 @@ absl::StatusOr<std::unique_ptr<MappedArena>> MappedArena::Create(std::shared_ptr
   if (reply.bytes() < bytes || fetched.bytes != reply.bytes())
     return absl::DataLossError(absl::StrCat("arena: ", bytes, " bytes asked, ", reply.bytes(),
                                             " told, a descriptor of ", fetched.bytes));
-  GLYD_ASSIGN_OR_RETURN(arena->memory_,
-                        Import(arena->connection_->device(), std::move(fetched), Access::kReadWrite));
+  GLYD_ASSIGN_OR_RETURN(
+      arena->memory_, Import(arena->connection_->device(), std::move(fetched), Access::kReadWrite));
   return arena;
 }
 

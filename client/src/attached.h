@@ -21,8 +21,8 @@ namespace glyd::internal {
 // What a Model holds.
 class AttachedModel {
  public:
-  static absl::StatusOr<std::unique_ptr<AttachedModel>> Attach(std::shared_ptr<Connection> connection,
-                                                               absl::string_view name);
+  static absl::StatusOr<std::unique_ptr<AttachedModel>> Attach(
+      std::shared_ptr<Connection> connection, absl::string_view name);
   ~AttachedModel();
 
   // Unmaps, and ends the lease. Once; OK after that.
@@ -54,7 +54,8 @@ class AttachedModel {
 class MappedArena {
  public:
   static absl::StatusOr<std::unique_ptr<MappedArena>> Create(std::shared_ptr<Connection> connection,
-                                                             uint64_t bytes, absl::string_view device);
+                                                             uint64_t bytes,
+                                                             absl::string_view device);
   ~MappedArena();
 
   const std::string& id() const { return id_; }

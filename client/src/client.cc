@@ -15,13 +15,14 @@ namespace {
 using internal::Connection;
 using internal::FromProto;
 
-// Watching goes on in calls of this length: a connection that died silently is noticed, and the daemon's cap on
-// deadlines is kept.
+// Watching goes on in calls of this length: a connection that died silently is noticed, and the
+// daemon's cap on deadlines is kept.
 constexpr absl::Duration kWatchCall = absl::Minutes(5);
 constexpr uint32_t kPageSize = 1000;
 
 absl::Status Failed(const ModelInfo& m) {
-  return absl::FailedPreconditionError(absl::StrCat("model \"", Printable(m.name), "\" failed to load: ", m.error));
+  return absl::FailedPreconditionError(
+      absl::StrCat("model \"", Printable(m.name), "\" failed to load: ", m.error));
 }
 
 }  // namespace
@@ -29,7 +30,8 @@ absl::Status Failed(const ModelInfo& m) {
 Client::Client(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
 
 absl::StatusOr<Client> Client::Connect(ConnectOptions options) {
-  GLYD_ASSIGN_OR_RETURN(std::shared_ptr<Connection> connection, Connection::Open(std::move(options)));
+  GLYD_ASSIGN_OR_RETURN(std::shared_ptr<Connection> connection,
+                        Connection::Open(std::move(options)));
   return Client(std::move(connection));
 }
 
@@ -45,7 +47,8 @@ absl::StatusOr<ModelInfo> Client::Load(const LoadOptions& options) const {
   request.set_transport(internal::ToProto(options.transport));
   request.set_layout(options.layout);
   v1::LoadReply reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->models(), &v1::Models::Stub::Load, request, &reply));
+  GLYD_RETURN_IF_ERROR(
+      connection_->Call(connection_->models(), &v1::Models::Stub::Load, request, &reply));
   return FromProto(reply.model());
 }
 
@@ -54,21 +57,24 @@ absl::StatusOr<ModelInfo> Client::WaitUntilLoaded(
   for (;;) {
     ModelInfo last;
     bool seen = false, gone = false, unwanted = false;
-    const absl::Status s = connection_->Follow<v1::Models::Stub, v1::WatchModelsRequest, v1::ModelEvent>(
-        connection_->models(), &v1::Models::Stub::Watch, {}, kWatchCall, [&](v1::ModelEvent& event) {
-          if (event.kind() == v1::ModelEvent::KIND_SYNCED) {
-            gone = !seen;
-            return !gone;
-          }
-          if (event.model().name() != name) return true;
-          seen = true;
-          gone = event.kind() == v1::ModelEvent::KIND_GONE;
-          last = FromProto(event.model());
-          unwanted = !gone && watch && !watch(last);
-          return !gone && !unwanted && last.state == ModelState::kLoading;
-        });
+    const absl::Status s =
+        connection_->Follow<v1::Models::Stub, v1::WatchModelsRequest, v1::ModelEvent>(
+            connection_->models(), &v1::Models::Stub::Watch, {}, kWatchCall,
+            [&](v1::ModelEvent& event) {
+              if (event.kind() == v1::ModelEvent::KIND_SYNCED) {
+                gone = !seen;
+                return !gone;
+              }
+              if (event.model().name() != name) return true;
+              seen = true;
+              gone = event.kind() == v1::ModelEvent::KIND_GONE;
+              last = FromProto(event.model());
+              unwanted = !gone && watch && !watch(last);
+              return !gone && !unwanted && last.state == ModelState::kLoading;
+            });
     if (unwanted) return absl::CancelledError("stopped by the caller");
-    if (gone) return absl::NotFoundError(absl::StrCat("model \"", Printable(name), "\" is not there"));
+    if (gone)
+      return absl::NotFoundError(absl::StrCat("model \"", Printable(name), "\" is not there"));
     if (seen && last.state == ModelState::kFailed) return Failed(last);
     if (seen && last.state != ModelState::kLoading) return last;
     if (s.ok()) return absl::UnavailableError("the daemon ended the watch");
@@ -81,7 +87,8 @@ absl::StatusOr<bool> Client::Unload(absl::string_view name, bool drain) const {
   request.set_name(std::string(name));
   request.set_drain(drain);
   v1::UnloadReply reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->models(), &v1::Models::Stub::Unload, request, &reply));
+  GLYD_RETURN_IF_ERROR(
+      connection_->Call(connection_->models(), &v1::Models::Stub::Unload, request, &reply));
   return reply.draining();
 }
 
@@ -95,8 +102,8 @@ absl::Status Client::Pin(absl::string_view name, bool pinned) const {
 
 absl::StatusOr<std::vector<ModelInfo>> Client::List() const {
   v1::ListModelsReply reply;
-  GLYD_RETURN_IF_ERROR(
-      connection_->Call(connection_->models(), &v1::Models::Stub::List, v1::ListModelsRequest(), &reply));
+  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->models(), &v1::Models::Stub::List,
+                                         v1::ListModelsRequest(), &reply));
   std::vector<ModelInfo> out;
   out.reserve(reply.models_size());
   for (const v1::Model& m : reply.models()) out.push_back(FromProto(m));
@@ -107,7 +114,8 @@ absl::StatusOr<ModelInfo> Client::Get(absl::string_view name) const {
   v1::GetModelRequest request;
   request.set_name(std::string(name));
   v1::GetModelReply reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->models(), &v1::Models::Stub::Get, request, &reply));
+  GLYD_RETURN_IF_ERROR(
+      connection_->Call(connection_->models(), &v1::Models::Stub::Get, request, &reply));
   return FromProto(reply.model());
 }
 
@@ -118,12 +126,14 @@ absl::StatusOr<ModelContents> Client::GetContents(absl::string_view name) const 
   request.set_page_size(kPageSize);
   do {
     v1::GetModelReply reply;
-    GLYD_RETURN_IF_ERROR(connection_->Call(connection_->models(), &v1::Models::Stub::Get, request, &reply));
+    GLYD_RETURN_IF_ERROR(
+        connection_->Call(connection_->models(), &v1::Models::Stub::Get, request, &reply));
     out.model = FromProto(reply.model());
     for (const v1::Pack& p : reply.packs()) out.packs.push_back(FromProto(p));
     for (const v1::Tensor& t : reply.tensors()) out.tensors.push_back(FromProto(t));
     if (!reply.next_page_token().empty() && reply.next_page_token() == request.page_token())
-      return absl::InternalError(absl::StrCat("model \"", Printable(name), "\": the daemon repeats a page"));
+      return absl::InternalError(
+          absl::StrCat("model \"", Printable(name), "\": the daemon repeats a page"));
     request.set_page_token(reply.next_page_token());
   } while (!request.page_token().empty());
   return out;
@@ -134,7 +144,8 @@ absl::StatusOr<std::vector<std::string>> Client::VerifyResident(
   v1::VerifyResidentRequest request;
   request.set_name(std::string(name));
   std::vector<std::string> bad;
-  // One call: unlike a watch it cannot be joined again, so its length is bounded by what hashing can take.
+  // One call: unlike a watch it cannot be joined again, so its length is bounded by what hashing
+  // can take.
   GLYD_RETURN_IF_ERROR(
       (connection_->Follow<v1::Models::Stub, v1::VerifyResidentRequest, v1::VerifyResidentEvent>(
           connection_->models(), &v1::Models::Stub::VerifyResident, request, absl::Hours(1),
@@ -160,7 +171,8 @@ absl::StatusOr<JobInfo> Client::Submit(const JobSpec& spec, absl::string_view re
   request.set_request_id(std::string(request_id));
   *request.mutable_spec() = internal::ToProto(spec);
   v1::Job reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->jobs(), &v1::Jobs::Stub::Submit, request, &reply));
+  GLYD_RETURN_IF_ERROR(
+      connection_->Call(connection_->jobs(), &v1::Jobs::Stub::Submit, request, &reply));
   return FromProto(reply);
 }
 
@@ -168,7 +180,8 @@ absl::StatusOr<JobInfo> Client::GetJob(absl::string_view id) const {
   v1::GetJobRequest request;
   request.set_id(std::string(id));
   v1::Job reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->jobs(), &v1::Jobs::Stub::Get, request, &reply));
+  GLYD_RETURN_IF_ERROR(
+      connection_->Call(connection_->jobs(), &v1::Jobs::Stub::Get, request, &reply));
   return FromProto(reply);
 }
 
@@ -207,7 +220,8 @@ absl::StatusOr<JobInfo> Client::CancelJob(absl::string_view id) const {
   v1::CancelJobRequest request;
   request.set_id(std::string(id));
   v1::Job reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->jobs(), &v1::Jobs::Stub::Cancel, request, &reply));
+  GLYD_RETURN_IF_ERROR(
+      connection_->Call(connection_->jobs(), &v1::Jobs::Stub::Cancel, request, &reply));
   return FromProto(reply);
 }
 
@@ -222,8 +236,8 @@ absl::StatusOr<bool> Client::IsServing(absl::string_view service) const {
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(std::string(service));
   grpc::health::v1::HealthCheckResponse reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->health(), &grpc::health::v1::Health::Stub::Check,
-                                         request, &reply));
+  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->health(),
+                                         &grpc::health::v1::Health::Stub::Check, request, &reply));
   return reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 
@@ -231,7 +245,8 @@ absl::StatusOr<uint64_t> Client::Drain(bool exit) const {
   v1::DrainRequest request;
   request.set_exit(exit);
   v1::DrainReply reply;
-  GLYD_RETURN_IF_ERROR(connection_->Call(connection_->server(), &v1::Server::Stub::Drain, request, &reply));
+  GLYD_RETURN_IF_ERROR(
+      connection_->Call(connection_->server(), &v1::Server::Stub::Drain, request, &reply));
   return reply.leases();
 }
 

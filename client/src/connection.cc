@@ -78,7 +78,8 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(ConnectOptions opti
 }
 
 absl::Status Connection::WaitUntilReady() {
-  const auto until = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(options_.connect_timeout);
+  const auto until =
+      std::chrono::system_clock::now() + absl::ToChronoNanoseconds(options_.connect_timeout);
   for (;;) {
     const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
@@ -104,13 +105,15 @@ absl::Status Connection::WhyNot(bool timed_out) const {
         absl::StrCat("socket ", probe.status().message(), " (glydd's --allow-uid lists who may)"));
   if (!probe.ok())
     return NoDaemon(absl::StrCat("no daemon at ", where, ": ", probe.status().message(),
-                                 " (start one with: glydd --socket ", Printable(address_.socket_path), ")"));
+                                 " (start one with: glydd --socket ",
+                                 Printable(address_.socket_path), ")"));
   if (timed_out) return NoDaemon(absl::StrCat("no answer from ", where, " within ", waited));
   // Something listens and hangs up on us; the broker may say why.
   const auto session = Session::Open(address_.broker_path, options_.connect_timeout);
   if (absl::IsPermissionDenied(session.status()) || absl::IsUnauthenticated(session.status()))
     return session.status();
-  return NoDaemon(absl::StrCat("what listens at ", where, " closed the connection: not a glydd, or one that ",
+  return NoDaemon(absl::StrCat("what listens at ", where,
+                               " closed the connection: not a glydd, or one that ",
                                "is stopping or does not admit this user"));
 }
 

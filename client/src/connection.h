@@ -26,8 +26,8 @@
 
 namespace glyd::internal {
 
-// A channel to a daemon, and the session over its broker, begun when first needed and begun again after a restart of
-// the daemon. Thread-safe.
+// A channel to a daemon, and the session over its broker, begun when first needed and begun again
+// after a restart of the daemon. Thread-safe.
 class Connection {
  public:
   static absl::StatusOr<std::shared_ptr<Connection>> Open(ConnectOptions options);
@@ -46,7 +46,8 @@ class Connection {
 
   // One unary call, in the name of `session` where given. A deadline of zero is the connection's.
   template <typename Stub, typename Request, typename Reply>
-  absl::Status Call(Stub& stub, grpc::Status (Stub::*rpc)(grpc::ClientContext*, const Request&, Reply*),
+  absl::Status Call(Stub& stub,
+                    grpc::Status (Stub::*rpc)(grpc::ClientContext*, const Request&, Reply*),
                     const Request& request, Reply* reply, const Session* session = nullptr,
                     absl::Duration deadline = absl::ZeroDuration()) const {
     grpc::ClientContext context;
@@ -54,12 +55,14 @@ class Connection {
     return ToStatus((stub.*rpc)(&context, request, reply), address_.text);
   }
 
-  // A server's stream, each message given to `each` until that returns false (Cancelled, "stopped by the caller").
+  // A server's stream, each message given to `each` until that returns false (Cancelled, "stopped
+  // by the caller").
   template <typename Stub, typename Request, typename Event>
-  absl::Status Follow(
-      Stub& stub,
-      std::unique_ptr<grpc::ClientReader<Event>> (Stub::*rpc)(grpc::ClientContext*, const Request&),
-      const Request& request, absl::Duration deadline, const std::function<bool(Event&)>& each) const {
+  absl::Status Follow(Stub& stub,
+                      std::unique_ptr<grpc::ClientReader<Event>> (Stub::*rpc)(grpc::ClientContext*,
+                                                                              const Request&),
+                      const Request& request, absl::Duration deadline,
+                      const std::function<bool(Event&)>& each) const {
     grpc::ClientContext context;
     Prepare(context, deadline, nullptr);
     auto reader = (stub.*rpc)(&context, request);

@@ -132,7 +132,8 @@ ModelInfo FromProto(const v1::Model& m) {
   out.tensors = m.tensors();
   out.pinned = m.pinned();
   for (const v1::Holder& h : m.holders())
-    out.holders.push_back({h.pid(), h.uid(), h.command(), ToTime(h.has_since(), h.since()), h.lease_id()});
+    out.holders.push_back(
+        {h.pid(), h.uid(), h.command(), ToTime(h.has_since(), h.since()), h.lease_id()});
   out.loaded_at = ToTime(m.has_loaded_at(), m.loaded_at());
   out.last_used_at = ToTime(m.has_last_used_at(), m.last_used_at());
   out.load_bytes_done = m.load_bytes_done();
@@ -176,7 +177,8 @@ JobInfo FromProto(const v1::Job& j) {
     }
     default: {
       const v1::PackSpec& s = j.spec().pack();
-      out.spec = PackJob{s.source(), s.output(), s.layout(), s.no_merge(), s.any(), s.force(), s.threads()};
+      out.spec = PackJob{s.source(), s.output(), s.layout(), s.no_merge(),
+                         s.any(),    s.force(),  s.threads()};
     }
   }
   out.state = ToState(j.state());

@@ -11,9 +11,10 @@ namespace glyd::internal {
 // `status` with `reason` as its payload (glyd/status.h); an OK status or an empty reason: as it is.
 absl::Status WithReason(absl::Status status, absl::string_view reason);
 
-// A call's outcome: its code, its text, and from its google.rpc.Status details the reason (ErrorInfo of domain
-// "glyd") and the wait asked for (RetryInfo). Unavailable without details, which is the transport's own word for a
-// lost connection, has kReasonConnectionLost and names `server`.
+// A call's outcome: its code, its text, and from its google.rpc.Status details the reason
+// (ErrorInfo of domain "glyd") and the wait asked for (RetryInfo). Unavailable without details,
+// which is the transport's own word for a lost connection, has kReasonConnectionLost and names
+// `server`.
 absl::Status ToStatus(const grpc::Status& status, absl::string_view server);
 
 }  // namespace glyd::internal

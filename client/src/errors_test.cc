@@ -35,12 +35,14 @@ TEST(ToStatus, AnotherDomainsReasonIsNotOurs) {
 }
 
 TEST(ToStatus, DetailsThatDoNotParseAreIgnored) {
-  const absl::Status s = ToStatus(grpc::Status(grpc::StatusCode::INTERNAL, "text", "\xff\xff\xff"), "unix:/s");
+  const absl::Status s =
+      ToStatus(grpc::Status(grpc::StatusCode::INTERNAL, "text", "\xff\xff\xff"), "unix:/s");
   EXPECT_EQ(s, absl::InternalError("text"));
 }
 
 TEST(ToStatus, UnavailableWithoutReasonIsALostConnection) {
-  const absl::Status s = ToStatus(grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed"), "unix:/s");
+  const absl::Status s =
+      ToStatus(grpc::Status(grpc::StatusCode::UNAVAILABLE, "Socket closed"), "unix:/s");
   EXPECT_EQ(Reason(s), kReasonConnectionLost);
   EXPECT_NE(s.message().find("unix:/s"), absl::string_view::npos);
   const absl::Status told = ToStatus(WithDetails(grpc::StatusCode::UNAVAILABLE, "glyd"), "unix:/s");

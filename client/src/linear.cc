@@ -16,13 +16,14 @@ absl::Status CheckLength(const ModelPack& pack, absl::string_view what, uint64_t
                          uint64_t b) {
   uint64_t want;
   if (CheckedMul(a, b, &want) && have == want) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("pack \"", Printable(pack.name), "\" [", pack.rows, ", ",
-                                                 pack.cols, "]: ", what, " of ", have, " elements, ", a,
-                                                 " * ", b, " expected"));
+  return absl::InvalidArgumentError(absl::StrCat("pack \"", Printable(pack.name), "\" [", pack.rows,
+                                                 ", ", pack.cols, "]: ", what, " of ", have,
+                                                 " elements, ", a, " * ", b, " expected"));
 }
 
-absl::StatusOr<v1::LinearReply> Run(const internal::AttachedModel& attached, v1::LinearRequest& request,
-                                    absl::string_view pack, uint64_t m, bool bias) {
+absl::StatusOr<v1::LinearReply> Run(const internal::AttachedModel& attached,
+                                    v1::LinearRequest& request, absl::string_view pack, uint64_t m,
+                                    bool bias) {
   request.set_lease_id(attached.lease_id());
   request.set_pack(std::string(pack));
   request.set_m(m);
@@ -49,7 +50,8 @@ absl::Status LinearInProcess(const ModelPack& pack, absl::Span<const uint16_t> x
   const PackView& view = pack.checked->view();
   GLYD_RETURN_IF_ERROR(CheckLength(pack, "x", x.size(), m, view.meta.cols));
   GLYD_RETURN_IF_ERROR(CheckLength(pack, "y", y.size(), m, view.meta.rows));
-  if (!bias.empty()) GLYD_RETURN_IF_ERROR(CheckLength(pack, "bias", bias.size(), 1, view.meta.rows));
+  if (!bias.empty())
+    GLYD_RETURN_IF_ERROR(CheckLength(pack, "bias", bias.size(), 1, view.meta.rows));
   GLYD_RETURN_IF_ERROR(pack.checked->Check());
   LinearArgs args;
   args.pack = view;
@@ -77,8 +79,8 @@ absl::StatusOr<DaemonProduct> LinearByDaemon(const Model& model, absl::string_vi
                                              bool bias) {
   const ModelPack* p = model.FindPack(pack);
   if (p == nullptr)
-    return absl::NotFoundError(absl::StrCat("model \"", Printable(model.info().name), "\" has no pack \"",
-                                            Printable(pack), "\""));
+    return absl::NotFoundError(absl::StrCat("model \"", Printable(model.info().name),
+                                            "\" has no pack \"", Printable(pack), "\""));
   GLYD_RETURN_IF_ERROR(CheckLength(*p, "x", x.size(), m, p->cols));
   GLYD_RETURN_IF_ERROR(CheckLength(*p, "y", y.size(), m, p->rows));
   v1::LinearRequest request;

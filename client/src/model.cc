@@ -17,7 +17,8 @@ namespace {
 
 using internal::TensorPlace;
 
-// Rows decoded at once, where they are given out in pieces: about 2 MiB, which stays in a core's cache.
+// Rows decoded at once, where they are given out in pieces: about 2 MiB, which stays in a core's
+// cache.
 constexpr uint64_t kPieceBytes = uint64_t{2} << 20;
 
 absl::Status NoTensor(const ModelInfo& info, absl::string_view name) {
@@ -71,8 +72,9 @@ absl::Span<const ModelPack> Model::packs() const { return attached_->table().pac
 const ModelTensor* Model::FindTensor(absl::string_view name) const {
   const internal::Table& t = attached_->table();
   const auto it = t.places.find(name);
-  return it == t.places.end() || it->second.pack != TensorPlace::kRaw ? nullptr
-                                                                      : &t.tensors[it->second.index];
+  return it == t.places.end() || it->second.pack != TensorPlace::kRaw
+             ? nullptr
+             : &t.tensors[it->second.index];
 }
 
 const ModelPack* Model::FindPack(absl::string_view name) const {
@@ -87,7 +89,8 @@ absl::Status Model::ReadTensor(absl::string_view name, const Sink& sink) const {
   if (it == t.places.end()) return NoTensor(info(), name);
   if (it->second.pack == TensorPlace::kRaw) {
     const absl::Span<const uint8_t> bytes = t.tensors[it->second.index].bytes;
-    for (uint64_t at = 0; at < bytes.size(); at += kPieceBytes) sink(bytes.subspan(at, kPieceBytes));
+    for (uint64_t at = 0; at < bytes.size(); at += kPieceBytes)
+      sink(bytes.subspan(at, kPieceBytes));
     return absl::OkStatus();
   }
   const ModelPack& pack = t.packs[it->second.pack];
@@ -127,12 +130,13 @@ absl::StatusOr<std::vector<uint16_t>> Model::Bias(const ModelPack& pack) const {
     if (!absl::ConsumeSuffix(&path, ".weight")) path = {};
     const ModelTensor* bias = path.empty() ? nullptr : FindTensor(absl::StrCat(path, ".bias"));
     if (bias == nullptr)
-      return absl::NotFoundError(absl::StrCat("pack \"", Printable(pack.name), "\": the save holds no bias of \"",
-                                              Printable(m.name), "\""));
+      return absl::NotFoundError(absl::StrCat("pack \"", Printable(pack.name),
+                                              "\": the save holds no bias of \"", Printable(m.name),
+                                              "\""));
     if (bias->dtype != "BF16" || bias->bytes.size() != m.rows * 2)
-      return absl::DataLossError(absl::StrCat("tensor \"", Printable(bias->name), "\": ", bias->dtype, ", ",
-                                              bias->bytes.size(), " bytes, ", m.rows * 2,
-                                              " of BF16 expected"));
+      return absl::DataLossError(absl::StrCat("tensor \"", Printable(bias->name),
+                                              "\": ", bias->dtype, ", ", bias->bytes.size(),
+                                              " bytes, ", m.rows * 2, " of BF16 expected"));
     const auto* weights = reinterpret_cast<const uint16_t*>(bias->bytes.data());
     out.insert(out.end(), weights, weights + m.rows);
   }
@@ -141,14 +145,17 @@ absl::StatusOr<std::vector<uint16_t>> Model::Bias(const ModelPack& pack) const {
 
 absl::Status Model::Release() && { return attached_->Release(); }
 
-absl::Status DecodeRows(const ModelPack& pack, uint64_t row0, uint64_t rows, absl::Span<uint16_t> out) {
+absl::Status DecodeRows(const ModelPack& pack, uint64_t row0, uint64_t rows,
+                        absl::Span<uint16_t> out) {
   const std::string of = absl::StrCat("pack \"", Printable(pack.name), "\"");
-  if (pack.checked == nullptr) return absl::InvalidArgumentError(of + " is not one of an attached model");
+  if (pack.checked == nullptr)
+    return absl::InvalidArgumentError(of + " is not one of an attached model");
   const PackView& view = pack.checked->view();
   if (row0 % kStepRows != 0 || rows % kStepRows != 0 || row0 > view.meta.rows ||
       rows > view.meta.rows - row0)
-    return absl::InvalidArgumentError(absl::StrCat(of, ": rows ", row0, " to ", row0, " + ", rows, " of ",
-                                                   view.meta.rows, ", both multiples of ", kStepRows));
+    return absl::InvalidArgumentError(absl::StrCat(of, ": rows ", row0, " to ", row0, " + ", rows,
+                                                   " of ", view.meta.rows, ", both multiples of ",
+                                                   kStepRows));
   if (out.size() != rows * view.meta.cols)
     return absl::InvalidArgumentError(absl::StrCat(of, ": room for ", out.size(), " weights, ",
                                                    rows * view.meta.cols, " are to be decoded"));

@@ -30,17 +30,21 @@ absl::StatusOr<v1::BrokerReply> Session::RoundTrip(const v1::BrokerRequest& requ
                                                    std::vector<UniqueFd>* fds) {
   absl::MutexLock lock(&mutex_);
   const auto lost = [](const absl::Status& why) {
-    return WithReason(absl::UnavailableError(absl::StrCat("broker: ", why.message())), kReasonConnectionLost);
+    return WithReason(absl::UnavailableError(absl::StrCat("broker: ", why.message())),
+                      kReasonConnectionLost);
   };
   if (broken_) return lost(absl::UnavailableError("the session has ended"));
-  // An answer that comes after its timeout would be taken for the next one's: broken from here on unless all goes well.
+  // An answer that comes after its timeout would be taken for the next one's: broken from here on
+  // unless all goes well.
   broken_ = true;
-  if (absl::Status s = SendFrame(socket_.get(), request.SerializeAsString()); !s.ok()) return lost(s);
+  if (absl::Status s = SendFrame(socket_.get(), request.SerializeAsString()); !s.ok())
+    return lost(s);
   absl::StatusOr<Frame> frame = RecvFrame(socket_.get(), kMaxFrame);
   if (!frame.ok()) return lost(frame.status());
   v1::BrokerReply reply;
   if (!reply.ParseFromString(frame->data))
-    return absl::DataLossError(absl::StrCat("broker: a reply of ", frame->data.size(), " bytes is no message"));
+    return absl::DataLossError(
+        absl::StrCat("broker: a reply of ", frame->data.size(), " bytes is no message"));
   broken_ = false;
   if (reply.code() != 0)
     return WithReason(absl::Status(static_cast<absl::StatusCode>(reply.code()), reply.message()),
@@ -69,9 +73,10 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& broker
   GLYD_ASSIGN_OR_RETURN(const v1::BrokerReply reply, session->RoundTrip(hello, &fds));
   const std::string& token = reply.welcome().token();
   if (token.size() != kTokenBytes)
-    return absl::DataLossError(
-        absl::StrCat("broker: a session token of ", token.size(), " bytes, ", kTokenBytes, " expected"));
-  session->token_ = Hex(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(token.data()), token.size()));
+    return absl::DataLossError(absl::StrCat("broker: a session token of ", token.size(), " bytes, ",
+                                            kTokenBytes, " expected"));
+  session->token_ =
+      Hex(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(token.data()), token.size()));
   session->generation_ = reply.welcome().generation();
   return session;
 }
@@ -83,8 +88,8 @@ absl::StatusOr<Session::LeaseMemory> Session::FetchLease(absl::string_view lease
   GLYD_ASSIGN_OR_RETURN(const v1::BrokerReply reply, RoundTrip(request, &fds));
   const size_t expected = reply.fds().has_memory() ? 2 : 1;
   if (!reply.has_fds() || fds.size() != expected)
-    return absl::DataLossError(absl::StrCat("broker: ", fds.size(), " descriptors for a lease, ", expected,
-                                            " expected"));
+    return absl::DataLossError(
+        absl::StrCat("broker: ", fds.size(), " descriptors for a lease, ", expected, " expected"));
   LeaseMemory out;
   if (reply.fds().has_memory()) out.memory = {std::move(fds[0]), reply.fds().memory_bytes()};
   out.table = {std::move(fds.back()), reply.fds().table_bytes()};
@@ -97,7 +102,8 @@ absl::StatusOr<Session::Memory> Session::FetchArena(absl::string_view arena_id) 
   std::vector<UniqueFd> fds;
   GLYD_ASSIGN_OR_RETURN(const v1::BrokerReply reply, RoundTrip(request, &fds));
   if (!reply.has_fds() || fds.size() != 1)
-    return absl::DataLossError(absl::StrCat("broker: ", fds.size(), " descriptors for an arena, 1 expected"));
+    return absl::DataLossError(
+        absl::StrCat("broker: ", fds.size(), " descriptors for an arena, 1 expected"));
   return Memory{std::move(fds[0]), reply.fds().memory_bytes()};
 }
 

@@ -19,8 +19,9 @@ class BrokerRequest;
 
 namespace glyd::internal {
 
-// A connection to the broker, which is a session: leases and arenas are its, and end when it closes. Whoever holds
-// a lease or an arena keeps the session by a shared_ptr, so it closes with the last of them.
+// A connection to the broker, which is a session: leases and arenas are its, and end when it
+// closes. Whoever holds a lease or an arena keeps the session by a shared_ptr, so it closes with
+// the last of them.
 //
 // Thread-safe; a round trip at a time.
 class Session {
@@ -50,7 +51,8 @@ class Session {
  private:
   explicit Session(UniqueFd socket) : socket_(std::move(socket)) {}
   // A reply that is no error, and its descriptors.
-  absl::StatusOr<v1::BrokerReply> RoundTrip(const v1::BrokerRequest& request, std::vector<UniqueFd>* fds);
+  absl::StatusOr<v1::BrokerReply> RoundTrip(const v1::BrokerRequest& request,
+                                            std::vector<UniqueFd>* fds);
 
   absl::Mutex mutex_;
   UniqueFd socket_ ABSL_GUARDED_BY(mutex_);

@@ -22,10 +22,10 @@ int DtypeBits(absl::string_view dtype) {
   static constexpr struct {
     absl::string_view name;
     int bits;
-  } kTypes[] = {{"BF16", 16}, {"F16", 16}, {"F32", 32},     {"F64", 64},     {"U8", 8},       {"I8", 8},
-                {"U16", 16},  {"I16", 16}, {"U32", 32},     {"I32", 32},     {"U64", 64},     {"I64", 64},
-                {"C64", 64},  {"BOOL", 8}, {"F8_E4M3", 8},  {"F8_E5M2", 8},  {"F8_E8M0", 8},  {"F6_E2M3", 6},
-                {"F6_E3M2", 6}, {"F4", 4}};
+  } kTypes[] = {{"BF16", 16},   {"F16", 16},    {"F32", 32},    {"F64", 64},    {"U8", 8},
+                {"I8", 8},      {"U16", 16},    {"I16", 16},    {"U32", 32},    {"I32", 32},
+                {"U64", 64},    {"I64", 64},    {"C64", 64},    {"BOOL", 8},    {"F8_E4M3", 8},
+                {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
   for (const auto& t : kTypes)
     if (t.name == dtype) return t.bits;
   return 0;
@@ -49,8 +49,8 @@ class Reader {
     if (b.offset() % kBufferAlign != 0)
       return Bad(what, " at ", b.offset(), ", not a multiple of ", kBufferAlign);
     if (!CheckedAdd(b.offset(), b.bytes(), &end) || end > memory_.size())
-      return Bad(what, " of ", b.bytes(), " bytes at ", b.offset(), ", the memory has ", memory_.size(),
-                 " bytes");
+      return Bad(what, " of ", b.bytes(), " bytes at ", b.offset(), ", the memory has ",
+                 memory_.size(), " bytes");
     return memory_.subspan(b.offset(), b.bytes());
   }
 
@@ -88,8 +88,10 @@ absl::StatusOr<ModelTensor> MakeTensor(const v1::Tensor& t, absl::Span<const uin
   GLYD_ASSIGN_OR_RETURN(const uint64_t elements, r.Elements(out.shape));
   GLYD_ASSIGN_OR_RETURN(out.bytes, r.View(t.has_buffer(), t.buffer(), "data"));
   uint64_t all_bits;
-  if (!CheckedMul(elements, bits, &all_bits) || all_bits % 8 != 0 || all_bits / 8 != out.bytes.size())
-    return r.Bad(t.dtype(), " [", absl::StrJoin(out.shape, ", "), "] in ", out.bytes.size(), " bytes");
+  if (!CheckedMul(elements, bits, &all_bits) || all_bits % 8 != 0 ||
+      all_bits / 8 != out.bytes.size())
+    return r.Bad(t.dtype(), " [", absl::StrJoin(out.shape, ", "), "] in ", out.bytes.size(),
+                 " bytes");
   GLYD_RETURN_IF_ERROR(r.Digest(t.sha256(), &out.sha256));
   return out;
 }
@@ -102,18 +104,18 @@ absl::Status FillMembers(const v1::Pack& p, const Reader& r, ModelPack* out) {
     member.name = m.name();
     member.shape.assign(m.shape().begin(), m.shape().end());
     GLYD_ASSIGN_OR_RETURN(const uint64_t elements, r.Elements(member.shape));
-    const std::string of = absl::StrCat("member ", Quoted(m.name()), " [",
-                                        absl::StrJoin(member.shape, ", "), "]");
-    const bool fits =
-        out->experts == 0
-            ? member.shape.size() == 2 && member.shape[1] == out->cols
-            : p.members_size() == 1 && member.shape.size() == 3 && member.shape[0] == out->experts &&
-                  member.shape[out->transposed ? 1 : 2] == out->cols;
+    const std::string of =
+        absl::StrCat("member ", Quoted(m.name()), " [", absl::StrJoin(member.shape, ", "), "]");
+    const bool fits = out->experts == 0 ? member.shape.size() == 2 && member.shape[1] == out->cols
+                                        : p.members_size() == 1 && member.shape.size() == 3 &&
+                                              member.shape[0] == out->experts &&
+                                              member.shape[out->transposed ? 1 : 2] == out->cols;
     if (!fits) return r.Bad(of, " does not fit a matrix [", out->rows, ", ", out->cols, "]");
     member.row0 = row;
     member.rows = elements / out->cols;
     const uint64_t one = out->experts == 0 ? member.rows : member.rows / out->experts;
-    if (one == 0 || one % kStepRows != 0) return r.Bad(of, ": ", one, " rows, not a multiple of ", kStepRows);
+    if (one == 0 || one % kStepRows != 0)
+      return r.Bad(of, ": ", one, " rows, not a multiple of ", kStepRows);
     if (!CheckedAdd(row, member.rows, &row) || row > out->rows)
       return r.Bad(of, " ends at row ", row, " of ", out->rows);
     GLYD_RETURN_IF_ERROR(r.Digest(m.sha256(), &member.sha256));
@@ -145,14 +147,16 @@ absl::StatusOr<ModelPack> MakePack(const v1::Pack& p, absl::Span<const uint8_t> 
   view.meta = {*layout, out.rows, out.cols, out.tiers, out.hb};
   GLYD_ASSIGN_OR_RETURN(out.data, r.View(p.has_data(), p.data(), "data"));
   GLYD_ASSIGN_OR_RETURN(out.side, r.View(p.has_side(), p.side(), "side"));
-  GLYD_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> base, r.View(p.has_base(), p.base(), "base"));
+  GLYD_ASSIGN_OR_RETURN(const absl::Span<const uint8_t> base,
+                        r.View(p.has_base(), p.base(), "base"));
   if (out.data.size() != DataBytes(view.meta))
-    return r.Bad("data of ", out.data.size(), " bytes, [", out.rows, ", ", out.cols, "] in ", out.layout,
-                 " takes ", DataBytes(view.meta));
+    return r.Bad("data of ", out.data.size(), " bytes, [", out.rows, ", ", out.cols, "] in ",
+                 out.layout, " takes ", DataBytes(view.meta));
   const uint64_t base_bytes = (StepCount(view.meta) + 1) * sizeof(int32_t);
   if (base.size() != base_bytes)
     return r.Bad("base of ", base.size(), " bytes, ", base_bytes, " expected");
-  out.base = absl::MakeConstSpan(reinterpret_cast<const int32_t*>(base.data()), base.size() / sizeof(int32_t));
+  out.base = absl::MakeConstSpan(reinterpret_cast<const int32_t*>(base.data()),
+                                 base.size() / sizeof(int32_t));
   GLYD_RETURN_IF_ERROR(FillMembers(p, r, &out));
   view.data = out.data.data();
   view.data_bytes = out.data.size();

@@ -19,8 +19,8 @@ class ModelTable;
 
 namespace glyd::internal {
 
-// A pack in mapped memory, whose bytes are checked (CheckPack) once, before the first decode or product: a daemon
-// that is wrong must not be able to crash its clients. Thread-safe.
+// A pack in mapped memory, whose bytes are checked (CheckPack) once, before the first decode or
+// product: a daemon that is wrong must not be able to crash its clients. Thread-safe.
 class CheckedPack {
  public:
   explicit CheckedPack(PackView view) : view_(view) {}
@@ -49,8 +49,9 @@ struct Table {
   absl::flat_hash_map<std::string, TensorPlace> places;  // by a source tensor's name
 };
 
-// The views that `table` describes in `memory`. Every offset, size, shape and name is checked against the others and
-// the memory first; DataLoss names the pack or tensor and both numbers. Bytes of packs are not looked at.
+// The views that `table` describes in `memory`. Every offset, size, shape and name is checked
+// against the others and the memory first; DataLoss names the pack or tensor and both numbers.
+// Bytes of packs are not looked at.
 absl::StatusOr<Table> MakeTable(const v1::ModelTable& table, absl::Span<const uint8_t> memory);
 
 }  // namespace glyd::internal

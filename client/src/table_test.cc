@@ -16,7 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two packs, one of each layout, with the tensors that they and a norm come from, as a good daemon describes them.
+// Two packs, one of each layout, with the tensors that they and a norm come from, as a good daemon
+// describes them.
 class TableTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kRows = 128, kCols = 64;
@@ -115,8 +116,10 @@ TEST_F(TableTest, APackThatDoesNotHoldItsFormatIsRefusedAtItsFirstUse) {
   const auto t = Make();
   ASSERT_TRUE(t.ok()) << t.status();
   std::vector<uint16_t> out(kRows * kCols);
-  EXPECT_EQ(DecodeRows(t->packs[0], 0, kRows, absl::MakeSpan(out)).code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(DecodeRows(t->packs[0], 0, kRows, absl::MakeSpan(out)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeRows(t->packs[0], 0, kRows, absl::MakeSpan(out)).code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeRows(t->packs[0], 0, kRows, absl::MakeSpan(out)).code(),
+            absl::StatusCode::kDataLoss);
   EXPECT_TRUE(DecodeRows(t->packs[1], 0, kRows, absl::MakeSpan(out)).ok());
 }
 
@@ -145,15 +148,18 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"SumOverflows",
                 [](T& t) { t.mutable_tensors(0)->mutable_buffer()->set_offset(UINT64_MAX - 255); },
                 "data of 128 bytes at 18446744073709551360"},
-        Hostile{"SizePastTheEnd", [](T& t) { t.mutable_packs(0)->mutable_side()->set_bytes(1 << 30); },
+        Hostile{"SizePastTheEnd",
+                [](T& t) { t.mutable_packs(0)->mutable_side()->set_bytes(1 << 30); },
                 "pack \"a\": side of 1073741824 bytes"},
-        Hostile{"SizeOverflows", [](T& t) { t.mutable_packs(0)->mutable_side()->set_bytes(UINT64_MAX); },
+        Hostile{"SizeOverflows",
+                [](T& t) { t.mutable_packs(0)->mutable_side()->set_bytes(UINT64_MAX); },
                 "pack \"a\": side of 18446744073709551615 bytes"},
         Hostile{"Unaligned", [](T& t) { t.mutable_packs(1)->mutable_base()->set_offset(2); },
                 "pack \"b\": base at 2, not a multiple of 256"},
         Hostile{"AllocationLargerThanMemory", [](T& t) { t.set_allocation_bytes(UINT64_MAX); },
                 "describes 18446744073709551615 bytes"},
-        Hostile{"NoTensorBuffer", [](T& t) { t.mutable_tensors(0)->clear_buffer(); }, "data is missing"},
+        Hostile{"NoTensorBuffer", [](T& t) { t.mutable_tensors(0)->clear_buffer(); },
+                "data is missing"},
         Hostile{"NoPackData", [](T& t) { t.mutable_packs(0)->clear_data(); }, "data is missing"},
         Hostile{"NoPackSide", [](T& t) { t.mutable_packs(0)->clear_side(); }, "side is missing"},
         Hostile{"NoPackBase", [](T& t) { t.mutable_packs(0)->clear_base(); }, "base is missing"},
@@ -166,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
                   t.mutable_tensors(0)->add_shape(2);
                 },
                 "overflows"},
-        Hostile{"ShapeInBitsOverflows", [](T& t) { t.mutable_tensors(0)->set_shape(0, uint64_t{1} << 61); },
+        Hostile{"ShapeInBitsOverflows",
+                [](T& t) { t.mutable_tensors(0)->set_shape(0, uint64_t{1} << 61); },
                 "in 128 bytes"},
         Hostile{"TooManyDimensions",
                 [](T& t) {
@@ -179,31 +186,41 @@ INSTANTIATE_TEST_SUITE_P(
                   t.mutable_tensors(0)->set_shape(0, 257);
                 },
                 "F4 [257] in 128 bytes"},
-        Hostile{"Digest", [](T& t) { t.mutable_tensors(0)->set_sha256("short"); }, "a sha256 of 5 bytes"},
-        Hostile{"MemberDigest", [](T& t) { t.mutable_packs(0)->mutable_members(0)->clear_sha256(); },
+        Hostile{"Digest", [](T& t) { t.mutable_tensors(0)->set_sha256("short"); },
+                "a sha256 of 5 bytes"},
+        Hostile{"MemberDigest",
+                [](T& t) { t.mutable_packs(0)->mutable_members(0)->clear_sha256(); },
                 "a sha256 of 0 bytes"},
         Hostile{"TensorTwice", [](T& t) { *t.add_tensors() = t.tensors(0); }, "is there twice"},
         Hostile{"TensorIsAMember", [](T& t) { t.mutable_tensors(0)->set_name("a.q.weight"); },
                 "\"a.q.weight\" is there twice"},
-        Hostile{"PackTwice", [](T& t) { t.mutable_packs(1)->set_name("a"); }, "pack \"a\" is there twice"},
-        Hostile{"NamelessTensor", [](T& t) { t.mutable_tensors(0)->clear_name(); }, "without a name"},
+        Hostile{"PackTwice", [](T& t) { t.mutable_packs(1)->set_name("a"); },
+                "pack \"a\" is there twice"},
+        Hostile{"NamelessTensor", [](T& t) { t.mutable_tensors(0)->clear_name(); },
+                "without a name"},
         Hostile{"NamelessPack", [](T& t) { t.mutable_packs(0)->clear_name(); }, "without a name"},
-        Hostile{"Layout", [](T& t) { t.mutable_packs(0)->set_layout("mma13"); }, "layout \"mma13\""},
+        Hostile{"Layout", [](T& t) { t.mutable_packs(0)->set_layout("mma13"); },
+                "layout \"mma13\""},
         Hostile{"Rows", [](T& t) { t.mutable_packs(0)->set_rows(100); }, "100"},
-        Hostile{"RowsHuge", [](T& t) { t.mutable_packs(0)->set_rows(uint64_t{1} << 63); }, "pack \"a\""},
+        Hostile{"RowsHuge", [](T& t) { t.mutable_packs(0)->set_rows(uint64_t{1} << 63); },
+                "pack \"a\""},
         Hostile{"ColsZero", [](T& t) { t.mutable_packs(0)->set_cols(0); }, "pack \"a\""},
-        Hostile{"RowsDoNotFitData", [](T& t) { t.mutable_packs(0)->set_rows(64); }, "data of 10240 bytes"},
+        Hostile{"RowsDoNotFitData", [](T& t) { t.mutable_packs(0)->set_rows(64); },
+                "data of 10240 bytes"},
         Hostile{"BaseShort", [](T& t) { t.mutable_packs(0)->mutable_base()->set_bytes(32); },
                 "base of 32 bytes, 36 expected"},
         Hostile{"Tiers", [](T& t) { t.mutable_packs(0)->add_tiers(1); }, "4 tiers, 3 expected"},
-        Hostile{"MembersTooFewRows", [](T& t) { t.mutable_packs(0)->mutable_members()->RemoveLast(); },
+        Hostile{"MembersTooFewRows",
+                [](T& t) { t.mutable_packs(0)->mutable_members()->RemoveLast(); },
                 "its members have 64 rows, the matrix 128"},
         Hostile{"MembersTooManyRows",
                 [](T& t) { t.mutable_packs(0)->mutable_members(1)->set_shape(0, 128); },
                 "ends at row 192 of 128"},
-        Hostile{"MemberRowsOdd", [](T& t) { t.mutable_packs(0)->mutable_members(0)->set_shape(0, 63); },
+        Hostile{"MemberRowsOdd",
+                [](T& t) { t.mutable_packs(0)->mutable_members(0)->set_shape(0, 63); },
                 "63 rows, not a multiple of 64"},
-        Hostile{"MemberColumns", [](T& t) { t.mutable_packs(0)->mutable_members(0)->set_shape(1, 32); },
+        Hostile{"MemberColumns",
+                [](T& t) { t.mutable_packs(0)->mutable_members(0)->set_shape(1, 32); },
                 "does not fit a matrix [128, 64]"},
         Hostile{"MemberRank", [](T& t) { t.mutable_packs(0)->mutable_members(0)->add_shape(1); },
                 "does not fit"},

@@ -10,14 +10,14 @@ namespace glyd {
 namespace internal {
 class MappedArena;
 struct Peek;
-}
+}  // namespace internal
 
-// Memory that the daemon allocated and lent to this session, mapped read-write here: the daemon reads a product's x
-// from it and writes y into it. Zeroed at first. Destruction unmaps and gives it back; it ends with the session in
-// any case.
+// Memory that the daemon allocated and lent to this session, mapped read-write here: the daemon
+// reads a product's x from it and writes y into it. Zeroed at first. Destruction unmaps and gives
+// it back; it ends with the session in any case.
 //
-// The object may be used by several threads; what they and a product under way do to the same bytes is theirs to
-// order.
+// The object may be used by several threads; what they and a product under way do to the same bytes
+// is theirs to order.
 class Arena {
  public:
   Arena(Arena&&) noexcept;

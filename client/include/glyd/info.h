@@ -11,8 +11,8 @@
 
 namespace glyd {
 
-// What the daemon says of its models, jobs and itself: plain values, a snapshot each. A time that has not come is
-// absl::InfinitePast().
+// What the daemon says of its models, jobs and itself: plain values, a snapshot each. A time that
+// has not come is absl::InfinitePast().
 
 // How model memory reaches a client: as a file descriptor, or as a CUDA IPC handle.
 enum class MemoryTransport { kDefault, kFd, kCudaIpc };
@@ -37,20 +37,20 @@ struct ModelInfo {
   std::string path;   // ROOT/relative
   std::string device;
   MemoryTransport transport = MemoryTransport::kDefault;
-  std::string format;                 // "glyd-v3"
-  std::string layout;                 // "mma", "mma12"
-  uint64_t packed_bytes = 0;          // of the save's tensors
-  uint64_t allocation_bytes = 0;      // of device memory, shared by all names and leases of the block
-  uint64_t bf16_bytes = 0;            // what the same tensors take in bf16
-  uint64_t packs = 0, tensors = 0;    // tensors: of the source
+  std::string format;               // "glyd-v3"
+  std::string layout;               // "mma", "mma12"
+  uint64_t packed_bytes = 0;        // of the save's tensors
+  uint64_t allocation_bytes = 0;    // of device memory, shared by all names and leases of the block
+  uint64_t bf16_bytes = 0;          // what the same tensors take in bf16
+  uint64_t packs = 0, tensors = 0;  // tensors: of the source
   bool pinned = false;
   std::vector<LeaseHolder> holders;
   absl::Time loaded_at = absl::InfinitePast(), last_used_at = absl::InfinitePast();
   uint64_t load_bytes_done = 0, load_bytes_total = 0;  // while LOADING
   std::string source_repo, source_revision;
-  std::string manifest_sha256;        // hex
-  uint64_t allocation_id = 0;         // models with the same share one block
-  uint64_t memory_inode = 0;          // of the memfd; 0 where there is none
+  std::string manifest_sha256;  // hex
+  uint64_t allocation_id = 0;   // models with the same share one block
+  uint64_t memory_inode = 0;    // of the memfd; 0 where there is none
 };
 
 // A model's parts by name, without its memory.
@@ -62,8 +62,8 @@ struct TensorSummary {
 struct PackSummaryInfo {
   std::string name, layout;
   uint64_t rows = 0, cols = 0;
-  uint64_t bytes = 0;      // of its three buffers
-  uint64_t experts = 0;    // 0: not a pack of experts
+  uint64_t bytes = 0;    // of its three buffers
+  uint64_t experts = 0;  // 0: not a pack of experts
   std::vector<std::string> tensors;
 };
 struct ModelContents {
@@ -108,7 +108,8 @@ struct JobInfo {
   std::vector<std::string> notes;
 
   bool ended() const {
-    return state == JobState::kSucceeded || state == JobState::kFailed || state == JobState::kCancelled;
+    return state == JobState::kSucceeded || state == JobState::kFailed ||
+           state == JobState::kCancelled;
   }
 };
 

@@ -38,7 +38,8 @@ struct ModelPackMember {
   std::array<uint8_t, 32> sha256 = {};  // of its bf16 bytes
 };
 
-// A packed matrix W [rows, cols], its buffers in mapped memory (docs/format.md). Copies are views of the same.
+// A packed matrix W [rows, cols], its buffers in mapped memory (docs/format.md). Copies are views
+// of the same.
 struct ModelPack {
   std::string name, layout;  // "mma", "mma12"
   uint64_t rows = 0, cols = 0;
@@ -53,10 +54,11 @@ struct ModelPack {
   std::shared_ptr<internal::CheckedPack> checked;
 };
 
-// A model that this process holds a lease of, its memory mapped read-only: one copy, shared by every process that
-// attached. The tensors and packs are views of that mapping and are valid for this object's life. Destruction
-// unmaps and releases the lease (waiting for the daemon's answer up to a second); the lease ends with the process
-// in any case. A daemon that dies leaves the memory valid.
+// A model that this process holds a lease of, its memory mapped read-only: one copy, shared by
+// every process that attached. The tensors and packs are views of that mapping and are valid for
+// this object's life. Destruction unmaps and releases the lease (waiting for the daemon's answer up
+// to a second); the lease ends with the process in any case. A daemon that dies leaves the memory
+// valid.
 //
 // Immutable but for moves: any number of threads may read it at once.
 class Model {
@@ -76,15 +78,17 @@ class Model {
   const ModelTensor* FindTensor(absl::string_view name) const;
   const ModelPack* FindPack(absl::string_view name) const;
 
-  // The bytes of a tensor of the source, saved as it is or member of a pack, exactly as the source held them, given
-  // to `sink` from front to back in pieces of bounded size. NotFound; DataLoss for a pack that does not decode.
+  // The bytes of a tensor of the source, saved as it is or member of a pack, exactly as the source
+  // held them, given to `sink` from front to back in pieces of bounded size. NotFound; DataLoss for
+  // a pack that does not decode.
   absl::Status ReadTensor(absl::string_view name,
                           const std::function<void(absl::Span<const uint8_t>)>& sink) const;
   // Names of all tensors of the source: packs' members in order, then those saved as they are.
   std::vector<std::string> TensorNames() const;
   // What the manifest says of one. NotFound.
   absl::StatusOr<std::array<uint8_t, 32>> TensorSha256(absl::string_view name) const;
-  // The biases of a pack's members in the order of its rows, bf16. NotFound where the save holds none of them.
+  // The biases of a pack's members in the order of its rows, bf16. NotFound where the save holds
+  // none of them.
   absl::StatusOr<std::vector<uint16_t>> Bias(const ModelPack& pack) const;
 
   // Ends the lease now and says whether the daemon took it. Every view is invalid from then on.
@@ -98,9 +102,12 @@ class Model {
   std::unique_ptr<internal::AttachedModel> attached_;
 };
 
-// Rows [row0, row0 + rows) of W as bf16, row-major, into `out` (rows * cols long). row0 and rows are multiples of
-// 64. InvalidArgument for a range that is not in W; DataLoss for a pack that does not decode. Thread-safe.
-absl::Status DecodeRows(const ModelPack& pack, uint64_t row0, uint64_t rows, absl::Span<uint16_t> out);
+// Rows [row0, row0 + rows) of W as bf16, row-major, into `out` (rows * cols long). row0 and rows
+// are multiples of
+// 64. InvalidArgument for a range that is not in W; DataLoss for a pack that does not decode.
+// Thread-safe.
+absl::Status DecodeRows(const ModelPack& pack, uint64_t row0, uint64_t rows,
+                        absl::Span<uint16_t> out);
 
 }  // namespace glyd
 

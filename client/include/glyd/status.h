@@ -10,8 +10,9 @@
 namespace glyd {
 
 // Reasons that this library gives itself; the daemon's own are listed in docs/errors.md.
-inline constexpr absl::string_view kReasonNoDaemon = "NO_DAEMON";            // nobody answers there
-inline constexpr absl::string_view kReasonConnectionLost = "CONNECTION_LOST";  // it went during a call
+inline constexpr absl::string_view kReasonNoDaemon = "NO_DAEMON";  // nobody answers there
+inline constexpr absl::string_view kReasonConnectionLost =
+    "CONNECTION_LOST";  // it went during a call
 
 // The payloads of a status in which the reason and the wait travel.
 inline constexpr absl::string_view kReasonPayload = "type.glyd/reason";

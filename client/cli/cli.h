@@ -1,0 +1,53 @@
+#ifndef GLYD_CLIENT_CLI_CLI_H_
+#define GLYD_CLIENT_CLI_CLI_H_
+
+#include <functional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "glyd/client.h"
+
+namespace glyd::cli {
+
+// Objects keep the order in which their fields were put.
+using Json = nlohmann::ordered_json;
+
+// What every verb works with: the global options, the daemon, and where results and talk go. A verb is a file with
+// one Add function (verbs.h), which declares its options and, where it is the one asked for, sets `run`.
+class Cli {
+ public:
+  // Options; valid once the command line is parsed.
+  ConnectOptions connect;
+  bool server_given = false;  // on the command line, not by the environment
+  bool json = false;
+  bool quiet = false;
+
+  // The verb asked for.
+  std::function<absl::Status()> run;
+
+  absl::StatusOr<Client> Connect() const { return Client::Connect(connect); }
+
+  // Results, on stdout: for people where not -o json, one document where it is.
+  void Print(absl::string_view text) const;
+  void Print(const Json& document) const;
+  // Talk, a line on stderr; nothing with -q.
+  void Say(absl::string_view line) const;
+};
+
+// A usage error that only the verb can see: exit code 2.
+absl::Status UsageError(absl::string_view text);
+
+// docs/design.md, "Exit codes".
+int ExitCode(const absl::Status& status);
+
+// Threads for local work where the user names no number: one a core that this process may use.
+int DefaultThreads();
+
+}  // namespace glyd::cli
+
+#endif  // GLYD_CLIENT_CLI_CLI_H_

@@ -1,0 +1,38 @@
+#include "client/cli/interrupt.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace glyd::cli {
+namespace {
+
+std::atomic<int> noted{0};
+std::atomic<int> tidy_scopes{0};
+static_assert(std::atomic<int>::is_always_lock_free, "used in a signal handler");
+
+void Handle(int signal) {
+  if (tidy_scopes.load() == 0 || noted.exchange(signal) == signal) _exit(128 + signal);
+}
+
+}  // namespace
+
+void InstallSignalHandlers() {
+  struct sigaction action = {};
+  action.sa_handler = Handle;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  // A file that grows past its limit and a reader that left are errors of the write, told with its name.
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+CancelOnSignal::CancelOnSignal() { ++tidy_scopes; }
+CancelOnSignal::~CancelOnSignal() { --tidy_scopes; }
+
+int NotedSignal() { return noted.load(); }
+
+}  // namespace glyd::cli
