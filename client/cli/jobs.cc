@@ -1,0 +1,93 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/bytes.h"
+#include "base/status_macros.h"
+#include "client/cli/cli.h"
+#include "client/cli/follow.h"
+#include "client/cli/json.h"
+#include "client/cli/text.h"
+#include "client/cli/verbs.h"
+
+namespace glyd::cli {
+namespace {
+
+void PrintJob(const Cli& cli, const JobInfo& job) {
+  if (cli.json) {
+    cli.Print(ToJson(job));
+  } else {
+    cli.Print(JobText(job));
+  }
+}
+
+std::string Done(const JobInfo& j) {
+  if (j.ended() || j.bytes_total == 0) return "-";
+  return absl::StrCat(static_cast<int>(100.0 * static_cast<double>(j.bytes_done) / static_cast<double>(j.bytes_total)),
+                      "%");
+}
+
+absl::Status List(const Cli& cli) {
+  GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
+  GLYD_ASSIGN_OR_RETURN(const std::vector<JobInfo> jobs, client.ListJobs());
+  if (cli.json) {
+    Json all = Json::array();
+    for (const JobInfo& j : jobs) all.push_back(ToJson(j));
+    cli.Print(Json{{"jobs", all}});
+    return absl::OkStatus();
+  }
+  using T = TextTable;
+  TextTable table({{"ID"}, {"STATE"}, {"DONE", T::kRight}, {"AGE", T::kRight}, {"JOB"}});
+  const absl::Time now = absl::Now();
+  for (const JobInfo& j : jobs)
+    table.Add({Printable(j.id), std::string(JobStateName(j.state)), Done(j), HumanAge(j.created_at, now),
+               SpecText(j.spec)});
+  cli.Print(table.Text());
+  return absl::OkStatus();
+}
+
+absl::Status Show(const Cli& cli, const std::string& id) {
+  GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
+  GLYD_ASSIGN_OR_RETURN(const JobInfo job, client.GetJob(id));
+  PrintJob(cli, job);
+  return absl::OkStatus();
+}
+
+absl::Status Watch(const Cli& cli, const std::string& id) {
+  GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
+  return FollowJob(cli, client, id);
+}
+
+absl::Status Cancel(const Cli& cli, const std::string& id) {
+  GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
+  GLYD_ASSIGN_OR_RETURN(const JobInfo job, client.CancelJob(id));
+  PrintJob(cli, job);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddJobs(CLI::App& app, Cli& cli) {
+  CLI::App* jobs = app.add_subcommand("jobs", "the daemon's jobs");
+  jobs->require_subcommand(0, 1);
+  jobs->callback([jobs, &cli] {
+    if (jobs->get_subcommands().empty()) cli.run = [&cli] { return List(cli); };
+  });
+  jobs->add_subcommand("ls", "all of them, newest first")->callback([&cli] {
+    cli.run = [&cli] { return List(cli); };
+  });
+  const auto with_id = [&](const char* verb, const char* help,
+                           absl::Status (*run)(const Cli&, const std::string&)) {
+    auto id = std::make_shared<std::string>();
+    CLI::App* c = jobs->add_subcommand(verb, help);
+    c->add_option("ID", *id, "the job")->required();
+    c->callback([id, run, &cli] { cli.run = [id, run, &cli] { return run(cli, *id); }; });
+  };
+  with_id("show", "one of them, with its result or error", Show);
+  with_id("watch", "follow one to its end", Watch);
+  with_id("cancel", "end one", Cancel);
+}
+
+}  // namespace glyd::cli

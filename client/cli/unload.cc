@@ -1,0 +1,39 @@
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/status_macros.h"
+#include "client/cli/cli.h"
+#include "client/cli/verbs.h"
+
+namespace glyd::cli {
+namespace {
+
+struct Flags {
+  std::string name;
+  bool drain = false;
+};
+
+absl::Status Run(const Cli& cli, const Flags& f) {
+  GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
+  GLYD_ASSIGN_OR_RETURN(const bool draining, client.Unload(f.name, f.drain));
+  if (cli.json) {
+    cli.Print(Json{{"name", f.name}, {"draining", draining}});
+  } else {
+    cli.Print(absl::StrCat(Printable(f.name),
+                           draining ? ": draining, gone with its last lease\n" : ": unloaded\n"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddUnload(CLI::App& app, Cli& cli) {
+  auto f = std::make_shared<Flags>();
+  CLI::App* c = app.add_subcommand("unload", "free a model; refused while leases are out");
+  c->add_option("NAME", f->name, "the model")->required();
+  c->add_flag("--drain", f->drain, "give no new lease, and free it with the last one");
+  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+}
+
+}  // namespace glyd::cli

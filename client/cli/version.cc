@@ -1,0 +1,28 @@
+#include "absl/strings/str_cat.h"
+#include "client/cli/cli.h"
+#include "client/cli/verbs.h"
+
+namespace glyd::cli {
+namespace {
+
+// The writer whose bytes a pack here equals (docs/format.md).
+constexpr const char* kFormatVersion = "0.25.0";
+
+absl::Status Run(const Cli& cli) {
+  if (cli.json) {
+    cli.Print(Json{{"version", GLYD_VERSION}, {"format", kFormatVersion}});
+  } else {
+    cli.Print(absl::StrCat("glyd ", GLYD_VERSION, " (packs as glyd ", kFormatVersion, ")\n"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddVersion(CLI::App& app, Cli& cli) {
+  app.add_subcommand("version", "the version of this program, and of the format it writes")->callback([&cli] {
+    cli.run = [&cli] { return Run(cli); };
+  });
+}
+
+}  // namespace glyd::cli
