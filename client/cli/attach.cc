@@ -23,10 +23,12 @@ struct Flags {
 
 // Until the end of stdin (with --hold), the time (with --seconds) or a signal, whichever is first.
 void Wait(const Flags& f) {
-  const absl::Time until = f.seconds > 0 ? absl::Now() + absl::Seconds(f.seconds) : absl::InfiniteFuture();
+  const absl::Time until =
+      f.seconds > 0 ? absl::Now() + absl::Seconds(f.seconds) : absl::InfiniteFuture();
   while (NotedSignal() == 0 && absl::Now() < until) {
     // A signal that comes just before poll sleeps is seen a moment later.
-    const int64_t ms = absl::ToInt64Milliseconds(std::min(until - absl::Now(), absl::Milliseconds(200)));
+    const int64_t ms =
+        absl::ToInt64Milliseconds(std::min(until - absl::Now(), absl::Milliseconds(200)));
     pollfd in = {f.hold ? STDIN_FILENO : -1, POLLIN, 0};
     if (::poll(&in, 1, static_cast<int>(std::max<int64_t>(ms, 1))) <= 0) continue;
     char buffer[256];
@@ -39,15 +41,15 @@ absl::Status Run(const Cli& cli, const Flags& f) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   GLYD_ASSIGN_OR_RETURN(const Model model, client.Attach(f.name));
   if (cli.json) {
-    cli.Print(Json{{"model", f.name},
+    cli.PrintJson(Json{{"model", f.name},
                    {"lease_id", model.lease_id()},
                    {"memory_inode", model.memory_inode()},
                    {"memory_bytes", model.memory_bytes()},
                    {"pid", ::getpid()}});
   } else {
-    cli.Print(absl::StrCat(Printable(f.name), ": mapped ", HumanBytes(model.memory_bytes()), ", lease ",
-                           Printable(model.lease_id()), ", inode ", model.memory_inode(), ", pid ", ::getpid(),
-                           "\n"));
+    cli.Print(absl::StrCat(Printable(f.name), ": mapped ", HumanBytes(model.memory_bytes()),
+                           ", lease ", Printable(model.lease_id()), ", inode ",
+                           model.memory_inode(), ", pid ", ::getpid(), "\n"));
   }
   if (f.hold || f.seconds > 0) Wait(f);
   return NotedSignal() == 0 ? absl::OkStatus() : absl::CancelledError("interrupted");
@@ -57,7 +59,8 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 void AddAttach(CLI::App& app, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("attach", "map a model and, with --hold or --seconds, keep its lease");
+  CLI::App* c =
+      app.add_subcommand("attach", "map a model and, with --hold or --seconds, keep its lease");
   c->add_option("NAME", f->name, "the model")->required();
   c->add_flag("--hold", f->hold, "until the end of its input, or a signal");
   c->add_option("--seconds", f->seconds, "for so long at most")->check(CLI::Range(0.0, 1e9));

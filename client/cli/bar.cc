@@ -38,21 +38,23 @@ std::string BarLine(const BarState& s, size_t width) {
     const size_t full = static_cast<size_t>(part * kBlocks);
     if (width >= 80)
       absl::StrAppend(&line, " [", std::string(full, '#'), std::string(kBlocks - full, '.'), "]");
-    absl::StrAppendFormat(&line, " %3d%% %s of %s", static_cast<int>(part * 100), HumanBytes(s.done),
-                          HumanBytes(s.total));
+    absl::StrAppendFormat(&line, " %3d%% %s of %s", static_cast<int>(part * 100),
+                          HumanBytes(s.done), HumanBytes(s.total));
   } else if (s.done > 0) {
     absl::StrAppend(&line, " ", HumanBytes(s.done));
   }
   if (s.bytes_per_second >= 1) {
     absl::StrAppend(&line, ", ", HumanBytes(static_cast<uint64_t>(s.bytes_per_second)), "/s");
     if (s.total > s.done)
-      absl::StrAppend(&line, ", ", WholeSeconds(std::ceil((s.total - s.done) / s.bytes_per_second)), " left");
+      absl::StrAppend(&line, ", ", WholeSeconds(std::ceil((s.total - s.done) / s.bytes_per_second)),
+                      " left");
   }
   if (!s.item.empty()) absl::StrAppend(&line, "  ", Printable(s.item));
   return Cut(line, width);
 }
 
-Bar::Bar(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1), phase_began_(absl::Now()) {
+Bar::Bar(bool quiet)
+    : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1), phase_began_(absl::Now()) {
   if (!quiet_) thread_ = std::thread(&Bar::Run, this);
 }
 

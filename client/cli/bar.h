@@ -21,9 +21,9 @@ struct BarState {
 };
 std::string BarLine(const BarState& state, size_t width);
 
-// Progress on stderr: a bar that redraws itself on a terminal, a line every 5 s elsewhere, nothing where quiet. The
-// line is gone from a terminal once this is destroyed. cancelled() is true once a signal was noted (interrupt.h).
-// Thread-safe.
+// Progress on stderr: a bar that redraws itself on a terminal, a line every 5 s elsewhere, nothing
+// where quiet. The line is gone from a terminal once this is destroyed. cancelled() is true once a
+// signal was noted (interrupt.h). Thread-safe.
 class Bar : public Progress {
  public:
   explicit Bar(bool quiet);

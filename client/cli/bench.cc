@@ -22,15 +22,17 @@ struct Flags {
 struct Times {
   std::string what;
   std::vector<double> seconds;
-  double At(double part) const { return seconds[static_cast<size_t>(part * static_cast<double>(seconds.size() - 1))]; }
+  double At(double part) const {
+    return seconds[static_cast<size_t>(part * static_cast<double>(seconds.size() - 1))];
+  }
 };
 
 Json ToJson(const Times& t) {
   return {{"what", t.what}, {"p50_seconds", t.At(0.5)}, {"p99_seconds", t.At(0.99)}};
 }
 
-// Attach, until every view is there; the release after it; and, as the floor that a round trip has, an empty call of
-// the same daemon. In turn, so that all three meet the same machine.
+// Attach, until every view is there; the release after it; and, as the floor that a round trip has,
+// an empty call of the same daemon. In turn, so that all three meet the same machine.
 absl::Status RunAttach(const Cli& cli, const Flags& f) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   Times attach{"attach", {}}, release{"release", {}}, floor{"empty call", {}};
@@ -52,7 +54,7 @@ absl::Status RunAttach(const Cli& cli, const Flags& f) {
   }
   for (Times* t : {&attach, &release, &floor}) std::sort(t->seconds.begin(), t->seconds.end());
   if (cli.json) {
-    cli.Print(Json{{"model", f.name},
+    cli.PrintJson(Json{{"model", f.name},
                    {"tensors", tensors},
                    {"n", f.n},
                    {"attach", ToJson(attach)},
@@ -62,12 +64,14 @@ absl::Status RunAttach(const Cli& cli, const Flags& f) {
     return absl::OkStatus();
   }
   using T = TextTable;
-  TextTable table({{absl::StrCat(Printable(f.name), ", ", Plural(tensors, "tensor"), ", ", Plural(f.n, "time"))},
+  TextTable table({{absl::StrCat(Printable(f.name), ", ", Plural(tensors, "tensor"), ", ",
+                                 Plural(f.n, "time"))},
                    {"P50", T::kRight},
                    {"P99", T::kRight},
                    {"RATIO", T::kRight}});
   for (const Times* t : {&attach, &release, &floor})
-    table.Add({t->what, absl::StrFormat("%.0f us", t->At(0.5) * 1e6), absl::StrFormat("%.0f us", t->At(0.99) * 1e6),
+    table.Add({t->what, absl::StrFormat("%.0f us", t->At(0.5) * 1e6),
+               absl::StrFormat("%.0f us", t->At(0.99) * 1e6),
                absl::StrFormat("%.2f", t->At(0.5) / floor.At(0.5))});
   cli.Print(table.Text());
   return absl::OkStatus();
@@ -79,7 +83,8 @@ void AddBench(CLI::App& app, Cli& cli) {
   CLI::App* bench = app.add_subcommand("bench", "measure a running daemon");
   bench->require_subcommand(1);
   auto f = std::make_shared<Flags>();
-  CLI::App* c = bench->add_subcommand("attach", "the time to map a model, beside that of an empty call");
+  CLI::App* c =
+      bench->add_subcommand("attach", "the time to map a model, beside that of an empty call");
   c->add_option("NAME", f->name, "the model")->required();
   c->add_option("--n", f->n, "how often")->check(CLI::Range(1, 1000000))->capture_default_str();
   c->callback([f, &cli] { cli.run = [f, &cli] { return RunAttach(cli, *f); }; });

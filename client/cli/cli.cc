@@ -1,11 +1,8 @@
 #include "client/cli/cli.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <cstdio>
 
-#include "absl/strings/cord.h"
+#include "base/reason.h"
 #include "client/cli/interrupt.h"
 #include "glyd/status.h"
 
@@ -21,7 +18,7 @@ void Cli::Print(absl::string_view text) const {
   std::fflush(stdout);  // what is piped into another program arrives line by line too
 }
 
-void Cli::Print(const Json& document) const {
+void Cli::PrintJson(const Json& document) const {
   // Names come from files: bytes that are not UTF-8 must not end in an exception.
   Print(document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -31,9 +28,7 @@ void Cli::Say(absl::string_view line) const {
 }
 
 absl::Status UsageError(absl::string_view text) {
-  absl::Status s = absl::InvalidArgumentError(text);
-  s.SetPayload(kReasonPayload, absl::Cord(kReasonUsage));
-  return s;
+  return WithReason(absl::InvalidArgumentError(text), kReasonUsage);
 }
 
 int ExitCode(const absl::Status& status) {
@@ -44,12 +39,6 @@ int ExitCode(const absl::Status& status) {
   if (reason == kReasonNoDaemon || reason == kReasonConnectionLost) return 3;
   if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) return 4;
   return 1;
-}
-
-int DefaultThreads() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
 }
 
 }  // namespace glyd::cli

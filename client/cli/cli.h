@@ -1,11 +1,10 @@
 #ifndef GLYD_CLIENT_CLI_CLI_H_
 #define GLYD_CLIENT_CLI_CLI_H_
 
-#include <functional>
-#include <string>
-
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,8 +16,9 @@ namespace glyd::cli {
 // Objects keep the order in which their fields were put.
 using Json = nlohmann::ordered_json;
 
-// What every verb works with: the global options, the daemon, and where results and talk go. A verb is a file with
-// one Add function (verbs.h), which declares its options and, where it is the one asked for, sets `run`.
+// What every verb works with: the global options, the daemon, and where results and talk go. A verb
+// is a file with one Add function (verbs.h), which declares its options and, where it is the one
+// asked for, sets `run`.
 class Cli {
  public:
   // Options; valid once the command line is parsed.
@@ -34,7 +34,7 @@ class Cli {
 
   // Results, on stdout: for people where not -o json, one document where it is.
   void Print(absl::string_view text) const;
-  void Print(const Json& document) const;
+  void PrintJson(const Json& document) const;
   // Talk, a line on stderr; nothing with -q.
   void Say(absl::string_view line) const;
 };
@@ -44,9 +44,6 @@ absl::Status UsageError(absl::string_view text);
 
 // docs/design.md, "Exit codes".
 int ExitCode(const absl::Status& status);
-
-// Threads for local work where the user names no number: one a core that this process may use.
-int DefaultThreads();
 
 }  // namespace glyd::cli
 

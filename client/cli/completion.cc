@@ -23,7 +23,8 @@ std::vector<std::string> Words(const CLI::App& app) {
 std::string BashScript(const CLI::App& app) {
   std::string cases;
   for (const CLI::App* sub : app.get_subcommands({}))
-    absl::StrAppend(&cases, "    ", sub->get_name(), ") words=\"", absl::StrJoin(Words(*sub), " "), "\" ;;\n");
+    absl::StrAppend(&cases, "    ", sub->get_name(), ") words=\"", absl::StrJoin(Words(*sub), " "),
+                    "\" ;;\n");
   return absl::StrCat(
       "_glyd() {\n"
       "  local verb= word words\n"
@@ -53,9 +54,11 @@ absl::Status Run(const Cli& cli, const CLI::App& app, const std::string& shell) 
 
 void AddCompletion(CLI::App& app, Cli& cli) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* c = app.add_subcommand("completion", "a script for the shell: source <(glyd completion bash)");
+  CLI::App* c =
+      app.add_subcommand("completion", "a script for the shell: source <(glyd completion bash)");
   c->add_option("SHELL", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
-  c->callback([shell, &app, &cli] { cli.run = [shell, &app, &cli] { return Run(cli, app, *shell); }; });
+  c->callback(
+      [shell, &app, &cli] { cli.run = [shell, &app, &cli] { return Run(cli, app, *shell); }; });
 }
 
 }  // namespace glyd::cli

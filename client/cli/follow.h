@@ -7,9 +7,10 @@
 
 namespace glyd::cli {
 
-// Submits a job and, unless `detach`, follows it to its end with a bar; prints the job. Failed where the job did. An
-// interrupt ends the watching alone: a job outlives its submitter.
-absl::Status SubmitAndFollow(const Cli& cli, const Client& client, const JobSpec& spec, bool detach);
+// Submits a job and, unless `detach`, follows it to its end with a bar; prints the job. Failed
+// where the job did. An interrupt ends the watching alone: a job outlives its submitter.
+absl::Status SubmitAndFollow(const Cli& cli, const Client& client, const JobSpec& spec,
+                             bool detach);
 absl::Status FollowJob(const Cli& cli, const Client& client, const std::string& id);
 
 // A job for people: one line, and its error or notes.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/bytes.h"
+#include "base/cpus.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "client/cli/bar.h"
@@ -43,11 +44,13 @@ Hashed HashTensor(const Model& model, const std::string& tensor, Bar& bar) {
   return out;
 }
 
-std::vector<Hashed> HashAll(const Model& model, const std::vector<std::string>& tensors, int threads, Bar& bar) {
+std::vector<Hashed> HashAll(const Model& model, const std::vector<std::string>& tensors,
+                            int threads, Bar& bar) {
   std::vector<Hashed> out(tensors.size());
   std::atomic<size_t> next{0};
   const auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < tensors.size();) out[i] = HashTensor(model, tensors[i], bar);
+    for (size_t i; (i = next.fetch_add(1)) < tensors.size();)
+      out[i] = HashTensor(model, tensors[i], bar);
   };
   std::vector<std::thread> helpers;
   for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
@@ -64,7 +67,7 @@ absl::Status Run(const Cli& cli, const Flags& f) {
   {
     Bar bar(cli.quiet);
     bar.Phase("hash", f.tensors.empty() ? model.info().bf16_bytes : 0);
-    const int threads = f.threads > 0 ? f.threads : DefaultThreads();
+    const int threads = f.threads > 0 ? f.threads : AvailableCpus();
     hashed = HashAll(model, tensors, std::min<int>(threads, static_cast<int>(tensors.size())), bar);
   }
   std::string text;
@@ -78,21 +81,22 @@ absl::Status Run(const Cli& cli, const Flags& f) {
     rows.push_back({{"name", tensors[i]}, {"sha256", h.sha256}, {"ok", h.sha256 == h.expected}});
   }
   if (cli.json) {
-    cli.Print(Json{{"model", f.name}, {"ok", bad.empty()}, {"tensors", rows}});
+    cli.PrintJson(Json{{"model", f.name}, {"ok", bad.empty()}, {"tensors", rows}});
   } else {
     cli.Print(text);
   }
   if (bad.empty()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("model \"", Printable(f.name), "\": ", Plural(bad.size(), "tensor"),
-                                          " with another sha256 than the manifest names: ",
-                                          absl::StrJoin(bad, ", ")));
+  return absl::DataLossError(
+      absl::StrCat("model \"", Printable(f.name), "\": ", Plural(bad.size(), "tensor"),
+                   " with another sha256 than the manifest names: ", absl::StrJoin(bad, ", ")));
 }
 
 }  // namespace
 
 void AddHash(CLI::App& app, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("hash", "attach, decode from the mapped memory, and compare each tensor's sha256");
+  CLI::App* c = app.add_subcommand(
+      "hash", "attach, decode from the mapped memory, and compare each tensor's sha256");
   c->add_option("NAME", f->name, "the model")->required();
   c->add_option("TENSOR", f->tensors, "these tensors alone");
   c->add_option("--threads", f->threads, "threads; 0: one a core")->check(CLI::Range(0, 1024));

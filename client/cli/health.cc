@@ -14,13 +14,14 @@ absl::Status Run(const Cli& cli, const std::string& service) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   GLYD_ASSIGN_OR_RETURN(const bool serving, client.IsServing(service));
   if (cli.json) {
-    cli.Print(Json{{"service", service}, {"serving", serving}});
+    cli.PrintJson(Json{{"service", service}, {"serving", serving}});
   } else {
     cli.Print(serving ? "SERVING\n" : "NOT_SERVING\n");
   }
   if (serving) return absl::OkStatus();
-  return absl::UnknownError(absl::StrCat(client.server(), " is not serving", service.empty() ? "" : " \"",
-                                         Printable(service), service.empty() ? "" : "\""));
+  return absl::UnknownError(absl::StrCat(client.server(), " is not serving",
+                                         service.empty() ? "" : " \"", Printable(service),
+                                         service.empty() ? "" : "\""));
 }
 
 }  // namespace
@@ -28,7 +29,8 @@ absl::Status Run(const Cli& cli, const std::string& service) {
 void AddHealth(CLI::App& app, Cli& cli) {
   auto service = std::make_shared<std::string>();
   CLI::App* c = app.add_subcommand("health", "SERVING (exit 0) or NOT_SERVING (exit 1)");
-  c->add_option("SERVICE", *service, "liveness, readiness or a model's name; the daemon where not given");
+  c->add_option("SERVICE", *service,
+                "liveness, readiness or a model's name; the daemon where not given");
   c->callback([service, &cli] { cli.run = [service, &cli] { return Run(cli, *service); }; });
 }
 

@@ -15,20 +15,21 @@ namespace {
 
 std::string Worker(const DeviceStatus& d) {
   if (d.worker_pid == 0) return absl::StrCat("down: ", Printable(d.error));
-  return d.worker_restarts == 0 ? absl::StrCat(d.worker_pid)
-                                : absl::StrCat(d.worker_pid, ", ", Plural(d.worker_restarts, "restart"));
+  return d.worker_restarts == 0
+             ? absl::StrCat(d.worker_pid)
+             : absl::StrCat(d.worker_pid, ", ", Plural(d.worker_restarts, "restart"));
 }
 
 absl::Status Run(const Cli& cli) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   GLYD_ASSIGN_OR_RETURN(const DaemonInfo info, client.Info());
   if (cli.json) {
-    cli.Print(ToJson(info));
+    cli.PrintJson(ToJson(info));
     return absl::OkStatus();
   }
   std::string text = absl::StrCat(
-      "glydd ", Printable(info.version), " at ", Printable(client.server()), ", pid ", info.pid, ", up ",
-      HumanAge(info.started_at, absl::Now()), info.draining ? ", draining" : "", "\n  ",
+      "glydd ", Printable(info.version), " at ", Printable(client.server()), ", pid ", info.pid,
+      ", up ", HumanAge(info.started_at, absl::Now()), info.draining ? ", draining" : "", "\n  ",
       Plural(info.sessions, "session"), ", ", Plural(info.leases, "lease"), ", ",
       Plural(info.linear_threads, "thread"), " for products\n\n");
   using T = TextTable;
@@ -41,8 +42,9 @@ absl::Status Run(const Cli& cli) {
                      {"WORKER"},
                      {"TARGETS"}});
   for (const DeviceStatus& d : info.devices)
-    devices.Add({Printable(d.name), Printable(d.model), HumanBytes(d.used_bytes), HumanBytes(d.budget_bytes),
-                 HumanBytes(d.total_bytes), std::string(MemoryTransportName(d.transport)), Worker(d),
+    devices.Add({Printable(d.name), Printable(d.model), HumanBytes(d.used_bytes),
+                 HumanBytes(d.budget_bytes), HumanBytes(d.total_bytes),
+                 std::string(MemoryTransportName(d.transport)), Worker(d),
                  Printable(absl::StrJoin(d.linear_targets, " "))});
   absl::StrAppend(&text, devices.Text());
   TextTable roots({{"ROOT"}, {"DIRECTORY"}, {"ACCESS"}});

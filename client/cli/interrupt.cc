@@ -25,7 +25,8 @@ void InstallSignalHandlers() {
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  // A file that grows past its limit and a reader that left are errors of the write, told with its name.
+  // A file that grows past its limit and a reader that left are errors of the write, told with its
+  // name.
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
 }

@@ -17,7 +17,7 @@ namespace {
 
 void PrintJob(const Cli& cli, const JobInfo& job) {
   if (cli.json) {
-    cli.Print(ToJson(job));
+    cli.PrintJson(ToJson(job));
   } else {
     cli.Print(JobText(job));
   }
@@ -25,7 +25,8 @@ void PrintJob(const Cli& cli, const JobInfo& job) {
 
 std::string Done(const JobInfo& j) {
   if (j.ended() || j.bytes_total == 0) return "-";
-  return absl::StrCat(static_cast<int>(100.0 * static_cast<double>(j.bytes_done) / static_cast<double>(j.bytes_total)),
+  return absl::StrCat(static_cast<int>(100.0 * static_cast<double>(j.bytes_done) /
+                                       static_cast<double>(j.bytes_total)),
                       "%");
 }
 
@@ -35,15 +36,15 @@ absl::Status List(const Cli& cli) {
   if (cli.json) {
     Json all = Json::array();
     for (const JobInfo& j : jobs) all.push_back(ToJson(j));
-    cli.Print(Json{{"jobs", all}});
+    cli.PrintJson(Json{{"jobs", all}});
     return absl::OkStatus();
   }
   using T = TextTable;
   TextTable table({{"ID"}, {"STATE"}, {"DONE", T::kRight}, {"AGE", T::kRight}, {"JOB"}});
   const absl::Time now = absl::Now();
   for (const JobInfo& j : jobs)
-    table.Add({Printable(j.id), std::string(JobStateName(j.state)), Done(j), HumanAge(j.created_at, now),
-               SpecText(j.spec)});
+    table.Add({Printable(j.id), std::string(JobStateName(j.state)), Done(j),
+               HumanAge(j.created_at, now), SpecText(j.spec)});
   cli.Print(table.Text());
   return absl::OkStatus();
 }

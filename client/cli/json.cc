@@ -13,14 +13,14 @@ Json OrNull(const std::string& text) { return text.empty() ? Json(nullptr) : Jso
 
 Json ToJson(const JobSpec& spec) {
   if (const auto* p = std::get_if<PackJob>(&spec))
-    return {{"kind", "pack"},         {"source", p->source}, {"output", p->output},
-            {"layout", p->layout},    {"no_merge", p->no_merge}, {"any", p->any},
-            {"force", p->force},      {"threads", p->threads}};
+    return {{"kind", "pack"},      {"source", p->source},     {"output", p->output},
+            {"layout", p->layout}, {"no_merge", p->no_merge}, {"any", p->any},
+            {"force", p->force},   {"threads", p->threads}};
   if (const auto* v = std::get_if<VerifyJob>(&spec))
     return {{"kind", "verify"}, {"path", v->path}, {"quick", v->quick}};
   const auto& l = std::get<LoadJob>(spec);
-  return {{"kind", "load"}, {"name", l.name}, {"path", l.path},
-          {"device", l.device}, {"pin", l.pin}, {"verify", l.verify}};
+  return {{"kind", "load"},     {"name", l.name}, {"path", l.path},
+          {"device", l.device}, {"pin", l.pin},   {"verify", l.verify}};
 }
 
 }  // namespace
@@ -109,16 +109,11 @@ Json ToJson(const DaemonInfo& i) {
   Json roots = Json::array();
   for (const RootInfo& r : i.roots)
     roots.push_back({{"name", r.name}, {"directory", r.directory}, {"writable", r.writable}});
-  return {{"version", i.version},
-          {"pid", i.pid},
-          {"generation", i.generation},
-          {"started_at", ToJson(i.started_at)},
-          {"devices", devices},
-          {"roots", roots},
-          {"sessions", i.sessions},
-          {"leases", i.leases},
-          {"draining", i.draining},
-          {"linear_threads", i.linear_threads}};
+  return {{"version", i.version},       {"pid", i.pid},
+          {"generation", i.generation}, {"started_at", ToJson(i.started_at)},
+          {"devices", devices},         {"roots", roots},
+          {"sessions", i.sessions},     {"leases", i.leases},
+          {"draining", i.draining},     {"linear_threads", i.linear_threads}};
 }
 
 }  // namespace glyd::cli

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/bytes.h"
+#include "base/cpus.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
@@ -19,7 +20,8 @@
 namespace glyd::cli {
 namespace {
 
-// What a product may be off from the decoded matrix in fp64, norm by norm: docs/design.md, "Products".
+// What a product may be off from the decoded matrix in fp64, norm by norm: docs/design.md,
+// "Products".
 constexpr double kMaxError = 6e-3;
 constexpr uint64_t kDecodedRows = 64;
 
@@ -33,8 +35,8 @@ struct Flags {
 struct Side {
   std::string via;
   std::vector<uint16_t> y;
-  absl::Duration took;                         // as this process sees it
-  std::optional<absl::Duration> device_time;   // the product itself, as the daemon measured it
+  absl::Duration took;                        // as this process sees it
+  std::optional<absl::Duration> device_time;  // the product itself, as the daemon measured it
 };
 
 struct Check {
@@ -65,11 +67,12 @@ std::vector<uint16_t> Activations(uint64_t n) {
 // Arenas are asked in whole pieces: y begins on a boundary that every kernel takes.
 constexpr uint64_t kPlaceAlign = 256;
 
-absl::StatusOr<Side> ByDaemon(const Client& client, const Model& model, const ModelPack& pack, const Flags& f,
-                              const std::vector<uint16_t>& x) {
+absl::StatusOr<Side> ByDaemon(const Client& client, const Model& model, const ModelPack& pack,
+                              const Flags& f, const std::vector<uint16_t>& x) {
   Side side{"daemon", std::vector<uint16_t>(f.m * pack.rows), {}, {}};
   const uint64_t y_at = AlignUp(x.size() * 2, kPlaceAlign);
-  GLYD_ASSIGN_OR_RETURN(const Arena arena, client.CreateArena(y_at + side.y.size() * 2, model.info().device));
+  GLYD_ASSIGN_OR_RETURN(const Arena arena,
+                        client.CreateArena(y_at + side.y.size() * 2, model.info().device));
   std::memcpy(arena.data(), x.data(), x.size() * 2);
   const absl::Time start = absl::Now();
   GLYD_ASSIGN_OR_RETURN(const DaemonProduct product,
@@ -80,10 +83,10 @@ absl::StatusOr<Side> ByDaemon(const Client& client, const Model& model, const Mo
   return side;
 }
 
-absl::StatusOr<Side> InProcess(const ModelPack& pack, const Flags& f, const std::vector<uint16_t>& x,
-                               const std::vector<uint16_t>& bias) {
+absl::StatusOr<Side> InProcess(const ModelPack& pack, const Flags& f,
+                               const std::vector<uint16_t>& x, const std::vector<uint16_t>& bias) {
   Side side{"process", std::vector<uint16_t>(f.m * pack.rows), {}, {}};
-  const int threads = f.threads > 0 ? f.threads : DefaultThreads();
+  const int threads = f.threads > 0 ? f.threads : AvailableCpus();
   // The first use of a pack checks its bytes: that is not the product's time.
   std::vector<uint16_t> rows(kDecodedRows * pack.cols);
   GLYD_RETURN_IF_ERROR(DecodeRows(pack, 0, kDecodedRows, absl::MakeSpan(rows)));
@@ -93,10 +96,12 @@ absl::StatusOr<Side> InProcess(const ModelPack& pack, const Flags& f, const std:
   return side;
 }
 
-// y against the product of the decoded matrix in fp64: |y - ref| / |ref| in the Euclidean norm, and the largest
-// difference against the largest element.
-absl::StatusOr<Check> CheckProduct(const ModelPack& pack, const Flags& f, const std::vector<uint16_t>& x,
-                                   const std::vector<uint16_t>& bias, const std::vector<uint16_t>& y) {
+// y against the product of the decoded matrix in fp64: |y - ref| / |ref| in the Euclidean norm, and
+// the largest difference against the largest element.
+absl::StatusOr<Check> CheckProduct(const ModelPack& pack, const Flags& f,
+                                   const std::vector<uint16_t>& x,
+                                   const std::vector<uint16_t>& bias,
+                                   const std::vector<uint16_t>& y) {
   std::vector<double> xd(x.size());
   for (size_t i = 0; i < x.size(); ++i) xd[i] = ToFloat(x[i]);
   std::vector<uint16_t> rows(kDecodedRows * pack.cols);
@@ -123,8 +128,8 @@ absl::StatusOr<Check> CheckProduct(const ModelPack& pack, const Flags& f, const 
 
 std::string Digest(const Side& s) { return Sha256Hex(s.y.data(), s.y.size() * 2); }
 
-void Report(const Cli& cli, const Flags& f, const ModelPack& pack, const std::vector<Side>& sides, bool same,
-            const std::optional<Check>& check) {
+void Report(const Cli& cli, const Flags& f, const ModelPack& pack, const std::vector<Side>& sides,
+            bool same, const std::optional<Check>& check) {
   if (cli.json) {
     Json json_sides = Json::array();
     for (const Side& s : sides)
@@ -132,29 +137,35 @@ void Report(const Cli& cli, const Flags& f, const ModelPack& pack, const std::ve
           {{"via", s.via},
            {"sha256", Digest(s)},
            {"seconds", absl::ToDoubleSeconds(s.took)},
-           {"device_seconds", s.device_time ? Json(absl::ToDoubleSeconds(*s.device_time)) : Json(nullptr)}});
-    Json out = {{"model", f.name}, {"pack", pack.name}, {"rows", pack.rows},   {"cols", pack.cols},
-                {"m", f.m},        {"bias", f.bias},    {"sides", json_sides}, {"same_bits", nullptr}};
+           {"device_seconds",
+            s.device_time ? Json(absl::ToDoubleSeconds(*s.device_time)) : Json(nullptr)}});
+    Json out = {
+        {"model", f.name}, {"pack", pack.name}, {"rows", pack.rows},   {"cols", pack.cols},
+        {"m", f.m},        {"bias", f.bias},    {"sides", json_sides}, {"same_bits", nullptr}};
     if (sides.size() > 1) out["same_bits"] = same;
     out["relative_error"] = check ? Json(check->relative) : Json(nullptr);
     out["largest_error"] = check ? Json(check->largest) : Json(nullptr);
     if (check) out["limit"] = kMaxError;
-    cli.Print(out);
+    cli.PrintJson(out);
     return;
   }
-  std::string text = absl::StrFormat("%s [%d, %d], M = %d\n", Printable(pack.name), pack.rows, pack.cols, f.m);
+  std::string text =
+      absl::StrFormat("%s [%d, %d], M = %d\n", Printable(pack.name), pack.rows, pack.cols, f.m);
   for (const Side& s : sides) {
-    absl::StrAppendFormat(&text, "  %-8s %s  %s", s.via, Digest(s), HumanSeconds(absl::ToDoubleSeconds(s.took)));
+    absl::StrAppendFormat(&text, "  %-8s %s  %s", s.via, Digest(s),
+                          HumanSeconds(absl::ToDoubleSeconds(s.took)));
     if (s.device_time)
-      absl::StrAppendFormat(&text, ", the product %s", HumanSeconds(absl::ToDoubleSeconds(*s.device_time)));
+      absl::StrAppendFormat(&text, ", the product %s",
+                            HumanSeconds(absl::ToDoubleSeconds(*s.device_time)));
     text += '\n';
   }
   if (sides.size() > 1) absl::StrAppend(&text, same ? "  the same bits\n" : "  OTHER BITS\n");
   if (check)
-    absl::StrAppendFormat(&text,
-                          "  error against fp64: %.2e of its norm (at most %.0e), the largest %.2e of the "
-                          "largest element\n",
-                          check->relative, kMaxError, check->largest);
+    absl::StrAppendFormat(
+        &text,
+        "  error against fp64: %.2e of its norm (at most %.0e), the largest %.2e of the "
+        "largest element\n",
+        check->relative, kMaxError, check->largest);
   cli.Print(text);
 }
 
@@ -188,8 +199,8 @@ absl::Status Run(const Cli& cli, const Flags& f) {
   Report(cli, f, *pack, sides, same, check);
   if (!same) return absl::DataLossError("the daemon and this process have other bits");
   if (check && !(check->relative <= kMaxError))
-    return absl::DataLossError(
-        absl::StrFormat("an error of %.2e against fp64, at most %.0e is right", check->relative, kMaxError));
+    return absl::DataLossError(absl::StrFormat(
+        "an error of %.2e against fp64, at most %.0e is right", check->relative, kMaxError));
   return absl::OkStatus();
 }
 
@@ -206,7 +217,8 @@ void AddLinear(CLI::App& app, Cli& cli) {
       ->capture_default_str();
   c->add_flag("--bias", f->bias, "add the save's biases");
   c->add_flag("--check", f->check, "compare with the product in fp64");
-  c->add_option("--threads", f->threads, "threads in this process; 0: one a core")->check(CLI::Range(0, 1024));
+  c->add_option("--threads", f->threads, "threads in this process; 0: one a core")
+      ->check(CLI::Range(0, 1024));
   c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
 }
 

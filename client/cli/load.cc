@@ -42,13 +42,14 @@ absl::Status Run(const Cli& cli, Flags& f) {
   }
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   if (cli.json) {
-    cli.Print(ToJson(model));
+    cli.PrintJson(ToJson(model));
     return absl::OkStatus();
   }
   std::string text = absl::StrCat(Printable(model.name), ": ", ModelStateName(model.state));
   if (model.state == ModelState::kReady)
-    absl::StrAppend(&text, ", ", model.format, " ", model.layout, ", ", HumanBytes(model.packed_bytes),
-                    " on ", Printable(model.device), ", ", HumanSeconds(seconds));
+    absl::StrAppend(&text, ", ", model.format, " ", model.layout, ", ",
+                    HumanBytes(model.packed_bytes), " on ", Printable(model.device), ", ",
+                    HumanSeconds(seconds));
   cli.Print(text + "\n");
   return absl::OkStatus();
 }
@@ -58,8 +59,10 @@ absl::Status Run(const Cli& cli, Flags& f) {
 void AddLoad(CLI::App& app, Cli& cli) {
   auto f = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("load", "load a save into the daemon's memory under a name");
-  c->add_option("NAME", f->load.name, "letters, digits and . _ -, 128 at most, no dot in front")->required();
-  c->add_option("PATH", f->load.path, "the save, ROOT/PATH (glyd info lists the roots)")->required();
+  c->add_option("NAME", f->load.name, "letters, digits and . _ -, 128 at most, no dot in front")
+      ->required();
+  c->add_option("PATH", f->load.path, "the save, ROOT/PATH (glyd info lists the roots)")
+      ->required();
   c->add_option("--device", f->load.device, "where; as glyd info names it");
   c->add_flag("--pin", f->load.pin, "never evict it to make room");
   c->add_option("--transport", f->transport, "how clients get at its memory")

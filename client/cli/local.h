@@ -14,7 +14,8 @@ struct OutputPlace {
   std::string name;
 };
 
-// NotFound where the parent is not there; a usage error for a path that names no new directory ("", ".", "/").
+// NotFound where the parent is not there; a usage error for a path that names no new directory ("",
+// ".", "/").
 absl::StatusOr<OutputPlace> OpenOutput(const std::string& path);
 
 }  // namespace glyd::cli

@@ -23,8 +23,10 @@ std::string FromEnv(const char* name) {
 void AddGlobals(CLI::App& app, Cli& cli, std::string& output) {
   app.add_option("--server", cli.connect.server,
                  "the daemon: unix:PATH or HOST:PORT (GLYD_SERVER; else " + DefaultServer() + ")");
-  app.add_option("--tls-ca", cli.connect.tls_ca_file, "PEM file: who signs a HOST:PORT server (GLYD_TLS_CA)");
-  app.add_option("--tls-cert", cli.connect.tls_cert_file, "PEM file: this client's certificate (GLYD_TLS_CERT)");
+  app.add_option("--tls-ca", cli.connect.tls_ca_file,
+                 "PEM file: who signs a HOST:PORT server (GLYD_TLS_CA)");
+  app.add_option("--tls-cert", cli.connect.tls_cert_file,
+                 "PEM file: this client's certificate (GLYD_TLS_CERT)");
   app.add_option("--tls-key", cli.connect.tls_key_file, "PEM file: its key (GLYD_TLS_KEY)");
   app.add_option("-o,--output", output, "text, or json: one document on stdout")
       ->check(CLI::IsMember({"text", "json"}))
@@ -57,7 +59,8 @@ int Fail(const absl::Status& status) {
   return ExitCode(status);
 }
 
-// A result that did not reach its file is no success, unless its reader chose to stop (glyd ps | head -1).
+// A result that did not reach its file is no success, unless its reader chose to stop (glyd ps |
+// head -1).
 int FinishOutput(int code) {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!failed || errno == EPIPE || code != 0) return code;

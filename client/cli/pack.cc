@@ -25,12 +25,14 @@ struct Flags {
 };
 
 double BitsAWeight(const PackSummary& s) {
-  return s.packed_weights == 0 ? 0 : 8.0 * static_cast<double>(s.pack_bytes) / static_cast<double>(s.packed_weights);
+  return s.packed_weights == 0
+             ? 0
+             : 8.0 * static_cast<double>(s.pack_bytes) / static_cast<double>(s.packed_weights);
 }
 
 void Report(const Cli& cli, const Flags& f, const PackSummary& s, absl::Duration took) {
   if (cli.json) {
-    cli.Print(Json{{"model", f.model},
+    cli.PrintJson(Json{{"model", f.model},
                    {"output", f.out},
                    {"layout", f.layout},
                    {"packs", s.packs},
@@ -45,15 +47,18 @@ void Report(const Cli& cli, const Flags& f, const PackSummary& s, absl::Duration
                    {"seconds", absl::ToDoubleSeconds(took)}});
     return;
   }
-  const double share =
-      s.source_bytes == 0 ? 0 : 100.0 * static_cast<double>(s.saved_bytes) / static_cast<double>(s.source_bytes);
-  std::string text = absl::StrCat("packed ", Printable(f.model), " into ", Printable(f.out), " (", f.layout, ")\n");
+  const double share = s.source_bytes == 0 ? 0
+                                           : 100.0 * static_cast<double>(s.saved_bytes) /
+                                                 static_cast<double>(s.source_bytes);
+  std::string text = absl::StrCat("packed ", Printable(f.model), " into ", Printable(f.out), " (",
+                                  f.layout, ")\n");
   absl::StrAppendFormat(&text, "  size    %s of %s, %.1f%%\n", HumanBytes(s.saved_bytes),
                         HumanBytes(s.source_bytes), share);
   absl::StrAppendFormat(&text, "  packed  %s in %s, %s, %.2f bits a weight\n",
                         Plural(s.packed_tensors, "tensor"), Plural(s.packs, "pack"),
                         HumanBytes(s.pack_bytes), BitsAWeight(s));
-  absl::StrAppendFormat(&text, "  as is   %s, %s\n", Plural(s.raw_tensors, "tensor"), HumanBytes(s.raw_bytes));
+  absl::StrAppendFormat(&text, "  as is   %s, %s\n", Plural(s.raw_tensors, "tensor"),
+                        HumanBytes(s.raw_bytes));
   absl::StrAppendFormat(&text, "  time    %s, %s\n", HumanSeconds(absl::ToDoubleSeconds(took)),
                         HumanRate(s.source_bytes, took));
   cli.Print(text);
@@ -85,7 +90,8 @@ absl::Status RunHere(const Cli& cli, const Flags& f) {
 absl::Status RunAsJob(const Cli& cli, const Flags& f) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   return SubmitAndFollow(cli, client,
-                         PackJob{f.model, f.out, f.layout, f.no_merge, f.any, f.force, f.threads}, f.detach);
+                         PackJob{f.model, f.out, f.layout, f.no_merge, f.any, f.force, f.threads},
+                         f.detach);
 }
 
 }  // namespace
@@ -93,20 +99,25 @@ absl::Status RunAsJob(const Cli& cli, const Flags& f) {
 void AddPack(CLI::App& app, Cli& cli) {
   auto f = std::make_shared<Flags>();
   CLI::App* c = app.add_subcommand("pack", "pack a bf16 checkpoint into a new directory");
-  c->add_option("MODEL", f->model, "a directory, or a repo id in the local Hub cache; ROOT/PATH for a job")
+  c->add_option("MODEL", f->model,
+                "a directory, or a repo id in the local Hub cache; ROOT/PATH for a job")
       ->required();
   c->add_option("OUT", f->out, "the directory to make; ROOT/PATH for a job")->required();
   c->add_option("--layout", f->layout, "mma (10.8 bits a weight) or mma12 (12.04, faster)")
       ->check(CLI::IsMember({"mma", "mma12"}))
       ->capture_default_str();
-  c->add_flag("--no-merge", f->no_merge, "each Linear for itself: q, k, v and gate, up are not stacked");
-  c->add_flag("--any", f->any, "take any architecture: every matrix that fits is packed under its own name");
+  c->add_flag("--no-merge", f->no_merge,
+              "each Linear for itself: q, k, v and gate, up are not stacked");
+  c->add_flag("--any", f->any,
+              "take any architecture: every matrix that fits is packed under its own name");
   c->add_flag("--force", f->force, "replace OUT where it is there");
   c->add_option("--threads", f->threads, "threads; 0: one a core")->check(CLI::Range(0, 1024));
   c->add_flag("--job", f->job, "as a job of the daemon (so does --server)");
   c->add_flag("--detach", f->detach, "with a job: print its id and do not wait");
   c->callback([f, &cli] {
-    cli.run = [f, &cli] { return f->job || f->detach || cli.server_given ? RunAsJob(cli, *f) : RunHere(cli, *f); };
+    cli.run = [f, &cli] {
+      return f->job || f->detach || cli.server_given ? RunAsJob(cli, *f) : RunHere(cli, *f);
+    };
   });
 }
 

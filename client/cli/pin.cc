@@ -14,7 +14,7 @@ absl::Status Run(const Cli& cli, const std::string& name, bool pinned) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   GLYD_RETURN_IF_ERROR(client.Pin(name, pinned));
   if (cli.json) {
-    cli.Print(Json{{"name", name}, {"pinned", pinned}});
+    cli.PrintJson(Json{{"name", name}, {"pinned", pinned}});
   } else {
     cli.Print(absl::StrCat(Printable(name), pinned ? ": pinned\n" : ": not pinned\n"));
   }
@@ -25,7 +25,8 @@ void Add(CLI::App& app, Cli& cli, const char* verb, const char* help, bool pinne
   auto name = std::make_shared<std::string>();
   CLI::App* c = app.add_subcommand(verb, help);
   c->add_option("NAME", *name, "the model")->required();
-  c->callback([name, pinned, &cli] { cli.run = [name, pinned, &cli] { return Run(cli, *name, pinned); }; });
+  c->callback(
+      [name, pinned, &cli] { cli.run = [name, pinned, &cli] { return Run(cli, *name, pinned); }; });
 }
 
 }  // namespace

@@ -18,14 +18,17 @@ constexpr size_t kHoldersShown = 4;
 std::string State(const ModelInfo& m) {
   std::string s(ModelStateName(m.state));
   if (m.state == ModelState::kLoading && m.load_bytes_total > 0)
-    absl::StrAppend(&s, " ", 100 * (m.load_bytes_done >> 10) / std::max<uint64_t>(m.load_bytes_total >> 10, 1), "%");
+    absl::StrAppend(
+        &s, " ", 100 * (m.load_bytes_done >> 10) / std::max<uint64_t>(m.load_bytes_total >> 10, 1),
+        "%");
   return s;
 }
 
 std::string Holders(const ModelInfo& m) {
   std::string out;
   for (size_t i = 0; i < std::min(m.holders.size(), kHoldersShown); ++i)
-    absl::StrAppend(&out, i == 0 ? "" : ", ", m.holders[i].pid, " ", Printable(m.holders[i].command, 20));
+    absl::StrAppend(&out, i == 0 ? "" : ", ", m.holders[i].pid, " ",
+                    Printable(m.holders[i].command, 20));
   if (m.holders.size() > kHoldersShown)
     absl::StrAppend(&out, " and ", m.holders.size() - kHoldersShown, " more");
   return out;
@@ -37,7 +40,7 @@ absl::Status Run(const Cli& cli) {
   if (cli.json) {
     Json all = Json::array();
     for (const ModelInfo& m : models) all.push_back(ToJson(m));
-    cli.Print(Json{{"models", all}});
+    cli.PrintJson(Json{{"models", all}});
     return absl::OkStatus();
   }
   using T = TextTable;
@@ -53,13 +56,15 @@ absl::Status Run(const Cli& cli) {
                    {"HOLDERS"}});
   const absl::Time now = absl::Now();
   for (const ModelInfo& m : models)
-    table.Add({Printable(m.name), State(m), HumanBytes(m.packed_bytes), m.layout.empty() ? "-" : Printable(m.layout),
-               Printable(m.device), m.pinned ? "yes" : "-", HumanAge(m.loaded_at, now),
-               m.holders.empty() ? HumanAge(m.last_used_at, now) : "-", absl::StrCat(m.holders.size()),
-               Holders(m)});
+    table.Add({Printable(m.name), State(m), HumanBytes(m.packed_bytes),
+               m.layout.empty() ? "-" : Printable(m.layout), Printable(m.device),
+               m.pinned ? "yes" : "-", HumanAge(m.loaded_at, now),
+               m.holders.empty() ? HumanAge(m.last_used_at, now) : "-",
+               absl::StrCat(m.holders.size()), Holders(m)});
   std::string text = table.Text();
   for (const ModelInfo& m : models)
-    if (!m.error.empty()) absl::StrAppend(&text, Printable(m.name), ": ", Printable(m.error, 1000), "\n");
+    if (!m.error.empty())
+      absl::StrAppend(&text, Printable(m.name), ": ", Printable(m.error, 1000), "\n");
   cli.Print(text);
   return absl::OkStatus();
 }

@@ -42,8 +42,9 @@ void AppendText(const Parts& parts, std::string* text) {
   for (const PackSummaryInfo& p : parts.packs) {
     std::vector<std::string> names;
     for (const std::string& name : p.tensors) names.push_back(Printable(name));
-    packs.Add({Printable(p.name), p.layout, absl::StrCat(p.rows), absl::StrCat(p.cols), HumanBytes(p.bytes),
-               absl::StrFormat("%.2f", BitsAWeight(p.bytes, p.rows * p.cols)), absl::StrJoin(names, " ")});
+    packs.Add({Printable(p.name), p.layout, absl::StrCat(p.rows), absl::StrCat(p.cols),
+               HumanBytes(p.bytes), absl::StrFormat("%.2f", BitsAWeight(p.bytes, p.rows * p.cols)),
+               absl::StrJoin(names, " ")});
   }
   TextTable tensors({{"TENSOR AS IT IS"}, {"DTYPE"}, {"SHAPE"}, {"SIZE", T::kRight}});
   for (const TensorSummary& t : parts.tensors)
@@ -63,7 +64,8 @@ void AddJson(const Parts& parts, Json* out) {
                      {"experts", p.experts},
                      {"tensors", p.tensors}});
   for (const TensorSummary& t : parts.tensors)
-    tensors.push_back({{"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"bytes", t.bytes}});
+    tensors.push_back(
+        {{"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"bytes", t.bytes}});
   (*out)["packs"] = packs;
   (*out)["tensors"] = tensors;
 }
@@ -76,20 +78,21 @@ absl::Status ShowModel(const Cli& cli, const std::string& name) {
   if (cli.json) {
     Json out = {{"model", ToJson(m)}};
     AddJson(parts, &out);
-    cli.Print(out);
+    cli.PrintJson(out);
     return absl::OkStatus();
   }
-  std::string text = absl::StrCat(
-      Printable(m.name), ": ", ModelStateName(m.state), ", ", m.format, " ", m.layout, ", ",
-      Plural(m.tensors, "tensor"), ", ", Plural(m.packs, "pack"), "\n  size    ", HumanBytes(m.packed_bytes),
-      " of ", HumanBytes(m.bf16_bytes), " in bf16, ", HumanBytes(m.allocation_bytes), " of memory on ",
-      Printable(m.device), "\n  path    ", Printable(m.path), "\n  source  ", Printable(m.source_repo),
-      m.source_revision.empty() ? "" : "@", Printable(m.source_revision), "\n  glyd.json sha256 ",
-      m.manifest_sha256, "\n");
+  std::string text =
+      absl::StrCat(Printable(m.name), ": ", ModelStateName(m.state), ", ", m.format, " ", m.layout,
+                   ", ", Plural(m.tensors, "tensor"), ", ", Plural(m.packs, "pack"), "\n  size    ",
+                   HumanBytes(m.packed_bytes), " of ", HumanBytes(m.bf16_bytes), " in bf16, ",
+                   HumanBytes(m.allocation_bytes), " of memory on ", Printable(m.device),
+                   "\n  path    ", Printable(m.path), "\n  source  ", Printable(m.source_repo),
+                   m.source_revision.empty() ? "" : "@", Printable(m.source_revision),
+                   "\n  glyd.json sha256 ", m.manifest_sha256, "\n");
   if (!m.error.empty()) absl::StrAppend(&text, "  error   ", Printable(m.error, 1000), "\n");
   for (const LeaseHolder& h : m.holders)
-    absl::StrAppend(&text, "  lease   ", Printable(h.lease_id), " of ", h.pid, " ", Printable(h.command),
-                    ", uid ", h.uid, "\n");
+    absl::StrAppend(&text, "  lease   ", Printable(h.lease_id), " of ", h.pid, " ",
+                    Printable(h.command), ", uid ", h.uid, "\n");
   AppendText(parts, &text);
   cli.Print(text);
   return absl::OkStatus();
@@ -125,7 +128,8 @@ absl::Status ShowSave(const Cli& cli, const std::string& path) {
                 {"version", save.version},
                 {"layout", std::string(LayoutName(save.layout))},
                 {"source_repo", save.source_repo},
-                {"source_revision", save.source_revision.empty() ? Json(nullptr) : Json(save.source_revision)},
+                {"source_revision",
+                 save.source_revision.empty() ? Json(nullptr) : Json(save.source_revision)},
                 {"manifest_sha256", Hex(save.manifest_sha256)},
                 {"files", save.files.size()},
                 {"packed_bytes", save.packed_bytes},
@@ -135,24 +139,27 @@ absl::Status ShowSave(const Cli& cli, const std::string& path) {
                 {"bits_per_weight", BitsAWeight(pack_bytes, weights)},
                 {"notes", save.notes}};
     AddJson(parts, &out);
-    cli.Print(out);
+    cli.PrintJson(out);
     return absl::OkStatus();
   }
   std::string text = absl::StrFormat(
-      "%s: %s %s, written by glyd %s\n  size    %s of %s in bf16, %s\n  packed  %s, %s, %.2f bits a weight\n"
+      "%s: %s %s, written by glyd %s\n  size    %s of %s in bf16, %s\n  packed  %s, %s, %.2f bits "
+      "a weight\n"
       "  as is   %s, %s\n  source  %s%s%s\n",
       Printable(path), save.format, LayoutName(save.layout), Printable(save.version),
       HumanBytes(save.packed_bytes), HumanBytes(save.bf16_bytes), Plural(save.files.size(), "file"),
       Plural(parts.packs.size(), "pack"), HumanBytes(pack_bytes), BitsAWeight(pack_bytes, weights),
       Plural(parts.tensors.size(), "tensor"), HumanBytes(raw_bytes), Printable(save.source_repo),
       save.source_revision.empty() ? "" : "@", save.source_revision);
-  for (const std::string& note : save.notes) absl::StrAppend(&text, "  note    ", Printable(note, 1000), "\n");
+  for (const std::string& note : save.notes)
+    absl::StrAppend(&text, "  note    ", Printable(note, 1000), "\n");
   AppendText(parts, &text);
   cli.Print(text);
   return absl::OkStatus();
 }
 
-// A path has a slash or, where no daemon is named, a glyd.json in it; anything else is a model's name.
+// A path has a slash or, where no daemon is named, a glyd.json in it; anything else is a model's
+// name.
 bool IsPath(const Cli& cli, const std::string& what) {
   if (absl::StrContains(what, '/') || what == "." || what == "..") return true;
   struct stat st;
@@ -163,10 +170,14 @@ bool IsPath(const Cli& cli, const std::string& what) {
 
 void AddShow(CLI::App& app, Cli& cli) {
   auto what = std::make_shared<std::string>();
-  CLI::App* c = app.add_subcommand("show", "the packs and tensors of a loaded model, or of a save on disk");
-  c->add_option("WHAT", *what, "a model's name, or a save's path (./PATH where in doubt)")->required();
+  CLI::App* c =
+      app.add_subcommand("show", "the packs and tensors of a loaded model, or of a save on disk");
+  c->add_option("WHAT", *what, "a model's name, or a save's path (./PATH where in doubt)")
+      ->required();
   c->callback([what, &cli] {
-    cli.run = [what, &cli] { return IsPath(cli, *what) ? ShowSave(cli, *what) : ShowModel(cli, *what); };
+    cli.run = [what, &cli] {
+      return IsPath(cli, *what) ? ShowSave(cli, *what) : ShowModel(cli, *what);
+    };
   });
 }
 

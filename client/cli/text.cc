@@ -48,12 +48,14 @@ std::string WholeSeconds(double seconds) {
 }
 
 std::string HumanAge(absl::Time then, absl::Time now) {
-  return then == absl::InfinitePast() ? "-" : WholeSeconds(std::floor(absl::ToDoubleSeconds(now - then)));
+  return then == absl::InfinitePast() ? "-"
+                                      : WholeSeconds(std::floor(absl::ToDoubleSeconds(now - then)));
 }
 
 std::string HumanRate(uint64_t bytes, absl::Duration took) {
   const double seconds = std::max(absl::ToDoubleSeconds(took), 1e-9);
-  return absl::StrCat(HumanBytes(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)), "/s");
+  return absl::StrCat(HumanBytes(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)),
+                      "/s");
 }
 
 std::string Shape(absl::Span<const uint64_t> shape) {

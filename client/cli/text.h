@@ -18,13 +18,13 @@ std::string Cut(absl::string_view text, size_t width);
 
 std::string HumanSeconds(double seconds);  // "310 us", "12.3 ms", "0.31 s", then as WholeSeconds
 std::string WholeSeconds(double seconds);  // "12 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"
-std::string HumanAge(absl::Time then, absl::Time now);  // "-" for a time that has not come
+std::string HumanAge(absl::Time then, absl::Time now);       // "-" for a time that has not come
 std::string HumanRate(uint64_t bytes, absl::Duration took);  // "310.2 MB/s"
-std::string Shape(absl::Span<const uint64_t> shape);  // "[576, 576]"
-std::string Plural(uint64_t n, absl::string_view noun);  // "1 tensor", "2 tensors"
+std::string Shape(absl::Span<const uint64_t> shape);         // "[576, 576]"
+std::string Plural(uint64_t n, absl::string_view noun);      // "1 tensor", "2 tensors"
 
-// Rows of cells under a header, columns aligned: numbers to the right. Cells are printed as they are: what comes from
-// files goes through Printable first.
+// Rows of cells under a header, columns aligned: numbers to the right. Cells are printed as they
+// are: what comes from files goes through Printable first.
 class TextTable {
  public:
   enum Align { kLeft, kRight };

@@ -18,7 +18,7 @@ absl::Status Run(const Cli& cli, const Flags& f) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   GLYD_ASSIGN_OR_RETURN(const bool draining, client.Unload(f.name, f.drain));
   if (cli.json) {
-    cli.Print(Json{{"name", f.name}, {"draining", draining}});
+    cli.PrintJson(Json{{"name", f.name}, {"draining", draining}});
   } else {
     cli.Print(absl::StrCat(Printable(f.name),
                            draining ? ": draining, gone with its last lease\n" : ": unloaded\n"));

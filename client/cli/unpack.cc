@@ -36,7 +36,7 @@ absl::Status Run(const Cli& cli, const Flags& f) {
   GLYD_RETURN_IF_ERROR(summary.status());
   const absl::Duration took = absl::Now() - start;
   if (cli.json) {
-    cli.Print(Json{{"save", f.path},
+    cli.PrintJson(Json{{"save", f.path},
                    {"output", f.out},
                    {"tensors", summary->tensors},
                    {"bytes", summary->bytes},
@@ -44,9 +44,10 @@ absl::Status Run(const Cli& cli, const Flags& f) {
                    {"seconds", absl::ToDoubleSeconds(took)}});
   } else {
     cli.Print(absl::StrCat("unpacked ", Printable(f.path), " into ", Printable(f.out), ": ",
-                           Plural(summary->tensors, "tensor"), ", ", HumanBytes(summary->bytes), " in ",
-                           Plural(summary->files, "file"), ", ", HumanSeconds(absl::ToDoubleSeconds(took)),
-                           ", ", HumanRate(summary->bytes, took), "\n"));
+                           Plural(summary->tensors, "tensor"), ", ", HumanBytes(summary->bytes),
+                           " in ", Plural(summary->files, "file"), ", ",
+                           HumanSeconds(absl::ToDoubleSeconds(took)), ", ",
+                           HumanRate(summary->bytes, took), "\n"));
   }
   return absl::OkStatus();
 }
@@ -55,7 +56,8 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 void AddUnpack(CLI::App& app, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("unpack", "write the bf16 checkpoint that a save was packed from, bit for bit");
+  CLI::App* c = app.add_subcommand(
+      "unpack", "write the bf16 checkpoint that a save was packed from, bit for bit");
   c->add_option("PATH", f->path, "the save")->required();
   c->add_option("OUT", f->out, "the directory to make")->required();
   c->add_flag("--force", f->force, "replace OUT where it is there");

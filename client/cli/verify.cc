@@ -48,10 +48,11 @@ Verdict VerifyPath(const std::string& path, const VerifyOptions& options, Bar& b
 Json ToJson(const Verdict& v) {
   Json tensors = Json::array();
   for (const TensorVerdict& t : v.report.verdicts)
-    tensors.push_back({{"name", t.name},
-                       {"file", t.file},
-                       {"ok", t.status.ok()},
-                       {"error", t.status.ok() ? Json(nullptr) : Json(std::string(t.status.message()))}});
+    tensors.push_back(
+        {{"name", t.name},
+         {"file", t.file},
+         {"ok", t.status.ok()},
+         {"error", t.status.ok() ? Json(nullptr) : Json(std::string(t.status.message()))}});
   return {{"path", v.path},
           {"ok", v.status.ok()},
           {"error", v.status.ok() ? Json(nullptr) : Json(std::string(v.status.message()))},
@@ -76,7 +77,8 @@ std::string ToText(const Verdict& v, bool quick) {
   std::string text = absl::StrCat(Printable(v.path), ": BAD\n");
   for (const TensorVerdict& t : v.report.verdicts)
     if (!t.status.ok())
-      absl::StrAppend(&text, "  ", Printable(t.name), " in ", Printable(t.file), ": ", t.status.message(), "\n");
+      absl::StrAppend(&text, "  ", Printable(t.name), " in ", Printable(t.file), ": ",
+                      t.status.message(), "\n");
   return text;
 }
 
@@ -101,9 +103,10 @@ absl::Status RunHere(const Cli& cli, const Flags& f) {
     ++bad;
     if (first.ok()) first = v.status;
   }
-  if (cli.json) cli.Print(Json{{"ok", bad == 0}, {"saves", saves}});
+  if (cli.json) cli.PrintJson(Json{{"ok", bad == 0}, {"saves", saves}});
   if (bad > 1)
-    return absl::DataLossError(absl::StrCat(first.message(), " (the first of ", bad, " bad saves)"));
+    return absl::DataLossError(
+        absl::StrCat(first.message(), " (the first of ", bad, " bad saves)"));
   return first;
 }
 
@@ -117,29 +120,31 @@ absl::Status RunResident(const Cli& cli, const std::string& name) {
     bad = client.VerifyResident(name, [&](uint64_t done, uint64_t total) {
       bytes = total;
       const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-      bar.Set({"verify", name, done, total, seconds > 0.2 ? static_cast<double>(done) / seconds : 0});
+      bar.Set(
+          {"verify", name, done, total, seconds > 0.2 ? static_cast<double>(done) / seconds : 0});
       return true;
     });
   }
   GLYD_RETURN_IF_ERROR(bad.status());
   const absl::Duration took = absl::Now() - start;
   if (cli.json) {
-    cli.Print(Json{{"model", name},
+    cli.PrintJson(Json{{"model", name},
                    {"ok", bad->empty()},
                    {"bad_tensors", *bad},
                    {"bytes", bytes},
                    {"seconds", absl::ToDoubleSeconds(took)}});
   } else if (bad->empty()) {
-    cli.Print(absl::StrCat(Printable(name), ": ok in memory, ", HumanBytes(bytes), ", ", HumanRate(bytes, took), "\n"));
+    cli.Print(absl::StrCat(Printable(name), ": ok in memory, ", HumanBytes(bytes), ", ",
+                           HumanRate(bytes, took), "\n"));
   } else {
     std::string text = absl::StrCat(Printable(name), ": BAD in memory\n");
     for (const std::string& t : *bad) absl::StrAppend(&text, "  ", Printable(t), "\n");
     cli.Print(text);
   }
   if (bad->empty()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("model \"", Printable(name), "\": ", Plural(bad->size(), "tensor"),
-                                          " in memory with another sha256, the first \"",
-                                          Printable(bad->front()), "\""));
+  return absl::DataLossError(
+      absl::StrCat("model \"", Printable(name), "\": ", Plural(bad->size(), "tensor"),
+                   " in memory with another sha256, the first \"", Printable(bad->front()), "\""));
 }
 
 absl::Status RunAsJob(const Cli& cli, const Flags& f) {
@@ -161,8 +166,10 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 void AddVerify(CLI::App& app, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("verify", "check every tensor of saves, or of a loaded model, by its sha256");
-  c->add_option("PATH", f->paths, "saves; ROOT/PATH for a job; a model's name with --resident")->required();
+  CLI::App* c = app.add_subcommand(
+      "verify", "check every tensor of saves, or of a loaded model, by its sha256");
+  c->add_option("PATH", f->paths, "saves; ROOT/PATH for a job; a model's name with --resident")
+      ->required();
   c->add_flag("--resident", f->resident, "the daemon's memory of the model of that name");
   c->add_flag("--quick", f->quick, "the structure alone: nothing is decoded or hashed");
   c->add_option("--threads", f->threads, "threads; 0: one a core")->check(CLI::Range(0, 1024));

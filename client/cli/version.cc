@@ -1,3 +1,5 @@
+#include "base/version.h"
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/cli.h"
 #include "client/cli/verbs.h"
@@ -10,9 +12,9 @@ constexpr const char* kFormatVersion = "0.25.0";
 
 absl::Status Run(const Cli& cli) {
   if (cli.json) {
-    cli.Print(Json{{"version", GLYD_VERSION}, {"format", kFormatVersion}});
+    cli.PrintJson(Json{{"version", kVersion}, {"format", kFormatVersion}});
   } else {
-    cli.Print(absl::StrCat("glyd ", GLYD_VERSION, " (packs as glyd ", kFormatVersion, ")\n"));
+    cli.Print(absl::StrCat("glyd ", kVersion, " (packs as glyd ", kFormatVersion, ")\n"));
   }
   return absl::OkStatus();
 }
@@ -20,9 +22,8 @@ absl::Status Run(const Cli& cli) {
 }  // namespace
 
 void AddVersion(CLI::App& app, Cli& cli) {
-  app.add_subcommand("version", "the version of this program, and of the format it writes")->callback([&cli] {
-    cli.run = [&cli] { return Run(cli); };
-  });
+  app.add_subcommand("version", "the version of this program, and of the format it writes")
+      ->callback([&cli] { cli.run = [&cli] { return Run(cli); }; });
 }
 
 }  // namespace glyd::cli

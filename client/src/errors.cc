@@ -9,11 +9,14 @@
 #include "google/rpc/status.pb.h"
 
 namespace glyd {
+namespace {
 
-std::string Reason(const absl::Status& status) {
-  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonPayload);
-  return reason.has_value() ? std::string(*reason) : std::string();
-}
+// The wait that the daemon asks for, as absl::FormatDuration writes it.
+constexpr char kRetryAfterPayload[] = "type.glyd/retry-after";
+
+}  // namespace
+
+std::string Reason(const absl::Status& status) { return ReasonOf(status); }
 
 absl::Duration RetryAfter(const absl::Status& status) {
   const absl::optional<absl::Cord> wait = status.GetPayload(kRetryAfterPayload);
@@ -22,11 +25,6 @@ absl::Duration RetryAfter(const absl::Status& status) {
 }
 
 namespace internal {
-
-absl::Status WithReason(absl::Status status, absl::string_view reason) {
-  if (!status.ok() && !reason.empty()) status.SetPayload(kReasonPayload, absl::Cord(reason));
-  return status;
-}
 
 absl::Status ToStatus(const grpc::Status& status, absl::string_view server) {
   if (status.ok()) return absl::OkStatus();

@@ -5,11 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/reason.h"
 
 namespace glyd::internal {
-
-// `status` with `reason` as its payload (glyd/status.h); an OK status or an empty reason: as it is.
-absl::Status WithReason(absl::Status status, absl::string_view reason);
 
 // A call's outcome: its code, its text, and from its google.rpc.Status details the reason
 // (ErrorInfo of domain "glyd") and the wait asked for (RetryInfo). Unavailable without details,

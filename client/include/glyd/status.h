@@ -14,10 +14,6 @@ inline constexpr absl::string_view kReasonNoDaemon = "NO_DAEMON";  // nobody ans
 inline constexpr absl::string_view kReasonConnectionLost =
     "CONNECTION_LOST";  // it went during a call
 
-// The payloads of a status in which the reason and the wait travel.
-inline constexpr absl::string_view kReasonPayload = "type.glyd/reason";
-inline constexpr absl::string_view kRetryAfterPayload = "type.glyd/retry-after";
-
 // The stable reason of a failure, UPPER_SNAKE_CASE; empty where it has none.
 std::string Reason(const absl::Status& status);
 
