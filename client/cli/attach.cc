@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/verbs.h"
 
@@ -42,10 +43,10 @@ absl::Status Run(const Cli& cli, const Flags& f) {
   GLYD_ASSIGN_OR_RETURN(const Model model, client.Attach(f.name));
   if (cli.json) {
     cli.PrintJson(Json{{"model", f.name},
-                   {"lease_id", model.lease_id()},
-                   {"memory_inode", model.memory_inode()},
-                   {"memory_bytes", model.memory_bytes()},
-                   {"pid", ::getpid()}});
+                       {"lease_id", model.lease_id()},
+                       {"memory_inode", model.memory_inode()},
+                       {"memory_bytes", model.memory_bytes()},
+                       {"pid", ::getpid()}});
   } else {
     cli.Print(absl::StrCat(Printable(f.name), ": mapped ", HumanBytes(model.memory_bytes()),
                            ", lease ", Printable(model.lease_id()), ", inode ",
@@ -57,14 +58,14 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 }  // namespace
 
-void AddAttach(CLI::App& app, Cli& cli) {
+void AddAttach(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c =
-      app.add_subcommand("attach", "map a model and, with --hold or --seconds, keep its lease");
-  c->add_option("NAME", f->name, "the model")->required();
-  c->add_flag("--hold", f->hold, "until the end of its input, or a signal");
-  c->add_option("--seconds", f->seconds, "for so long at most")->check(CLI::Range(0.0, 1e9));
-  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+  const Command c =
+      root.AddVerb("attach", "map a model and, with --hold or --seconds, keep its lease");
+  c.Required("NAME", &f->name, "the model");
+  c.Flag("--hold", &f->hold, "until the end of its input, or a signal");
+  c.Number("--seconds", &f->seconds, 0.0, 1e9, "for so long at most");
+  c.Run([f, &cli] { return Run(cli, *f); });
 }
 
 }  // namespace glyd::cli

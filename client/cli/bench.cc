@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
 
@@ -55,12 +56,12 @@ absl::Status RunAttach(const Cli& cli, const Flags& f) {
   for (Times* t : {&attach, &release, &floor}) std::sort(t->seconds.begin(), t->seconds.end());
   if (cli.json) {
     cli.PrintJson(Json{{"model", f.name},
-                   {"tensors", tensors},
-                   {"n", f.n},
-                   {"attach", ToJson(attach)},
-                   {"release", ToJson(release)},
-                   {"floor", ToJson(floor)},
-                   {"ratio_p50", attach.At(0.5) / floor.At(0.5)}});
+                       {"tensors", tensors},
+                       {"n", f.n},
+                       {"attach", ToJson(attach)},
+                       {"release", ToJson(release)},
+                       {"floor", ToJson(floor)},
+                       {"ratio_p50", attach.At(0.5) / floor.At(0.5)}});
     return absl::OkStatus();
   }
   using T = TextTable;
@@ -79,15 +80,15 @@ absl::Status RunAttach(const Cli& cli, const Flags& f) {
 
 }  // namespace
 
-void AddBench(CLI::App& app, Cli& cli) {
-  CLI::App* bench = app.add_subcommand("bench", "measure a running daemon");
-  bench->require_subcommand(1);
+void AddBench(Command& root, Cli& cli) {
+  const Command bench = root.AddVerb("bench", "measure a running daemon");
+  bench.NeedVerb();
   auto f = std::make_shared<Flags>();
-  CLI::App* c =
-      bench->add_subcommand("attach", "the time to map a model, beside that of an empty call");
-  c->add_option("NAME", f->name, "the model")->required();
-  c->add_option("--n", f->n, "how often")->check(CLI::Range(1, 1000000))->capture_default_str();
-  c->callback([f, &cli] { cli.run = [f, &cli] { return RunAttach(cli, *f); }; });
+  const Command c =
+      bench.AddVerb("attach", "the time to map a model, beside that of an empty call");
+  c.Required("NAME", &f->name, "the model");
+  c.Number("--n", &f->n, 1, 1000000, "how often");
+  c.Run([f, &cli] { return RunAttach(cli, *f); });
 }
 
 }  // namespace glyd::cli

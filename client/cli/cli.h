@@ -1,8 +1,6 @@
 #ifndef GLYD_CLIENT_CLI_CLI_H_
 #define GLYD_CLIENT_CLI_CLI_H_
 
-#include <CLI/CLI.hpp>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -26,9 +24,6 @@ class Cli {
   bool server_given = false;  // on the command line, not by the environment
   bool json = false;
   bool quiet = false;
-
-  // The verb asked for.
-  std::function<absl::Status()> run;
 
   absl::StatusOr<Client> Connect() const { return Client::Connect(connect); }
 

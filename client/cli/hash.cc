@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "client/cli/bar.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
 
@@ -93,14 +94,14 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 }  // namespace
 
-void AddHash(CLI::App& app, Cli& cli) {
+void AddHash(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand(
+  const Command c = root.AddVerb(
       "hash", "attach, decode from the mapped memory, and compare each tensor's sha256");
-  c->add_option("NAME", f->name, "the model")->required();
-  c->add_option("TENSOR", f->tensors, "these tensors alone");
-  c->add_option("--threads", f->threads, "threads; 0: one a core")->check(CLI::Range(0, 1024));
-  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+  c.Required("NAME", &f->name, "the model");
+  c.List("TENSOR", &f->tensors, false, "these tensors alone");
+  c.Number("--threads", &f->threads, 0, 1024, "threads; 0: one a core");
+  c.Run([f, &cli] { return Run(cli, *f); });
 }
 
 }  // namespace glyd::cli

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/verbs.h"
 
 namespace glyd::cli {
@@ -26,12 +27,12 @@ absl::Status Run(const Cli& cli, const std::string& service) {
 
 }  // namespace
 
-void AddHealth(CLI::App& app, Cli& cli) {
+void AddHealth(Command& root, Cli& cli) {
   auto service = std::make_shared<std::string>();
-  CLI::App* c = app.add_subcommand("health", "SERVING (exit 0) or NOT_SERVING (exit 1)");
-  c->add_option("SERVICE", *service,
-                "liveness, readiness or a model's name; the daemon where not given");
-  c->callback([service, &cli] { cli.run = [service, &cli] { return Run(cli, *service); }; });
+  const Command c = root.AddVerb("health", "SERVING (exit 0) or NOT_SERVING (exit 1)");
+  c.Optional("SERVICE", service.get(),
+             "liveness, readiness or a model's name; the daemon where not given");
+  c.Run([service, &cli] { return Run(cli, *service); });
 }
 
 }  // namespace glyd::cli

@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/json.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
@@ -57,10 +58,8 @@ absl::Status Run(const Cli& cli) {
 
 }  // namespace
 
-void AddInfo(CLI::App& app, Cli& cli) {
-  app.add_subcommand("info", "the daemon, its devices and its roots")->callback([&cli] {
-    cli.run = [&cli] { return Run(cli); };
-  });
+void AddInfo(Command& root, Cli& cli) {
+  root.AddVerb("info", "the daemon, its devices and its roots").Run([&cli] { return Run(cli); });
 }
 
 }  // namespace glyd::cli

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/follow.h"
 #include "client/cli/json.h"
 #include "client/cli/text.h"
@@ -70,21 +71,16 @@ absl::Status Cancel(const Cli& cli, const std::string& id) {
 
 }  // namespace
 
-void AddJobs(CLI::App& app, Cli& cli) {
-  CLI::App* jobs = app.add_subcommand("jobs", "the daemon's jobs");
-  jobs->require_subcommand(0, 1);
-  jobs->callback([jobs, &cli] {
-    if (jobs->get_subcommands().empty()) cli.run = [&cli] { return List(cli); };
-  });
-  jobs->add_subcommand("ls", "all of them, newest first")->callback([&cli] {
-    cli.run = [&cli] { return List(cli); };
-  });
+void AddJobs(Command& root, Cli& cli) {
+  const Command jobs = root.AddVerb("jobs", "the daemon's jobs");
+  jobs.Run([&cli] { return List(cli); });
+  jobs.AddVerb("ls", "all of them, newest first").Run([&cli] { return List(cli); });
   const auto with_id = [&](const char* verb, const char* help,
                            absl::Status (*run)(const Cli&, const std::string&)) {
     auto id = std::make_shared<std::string>();
-    CLI::App* c = jobs->add_subcommand(verb, help);
-    c->add_option("ID", *id, "the job")->required();
-    c->callback([id, run, &cli] { cli.run = [id, run, &cli] { return run(cli, *id); }; });
+    const Command c = jobs.AddVerb(verb, help);
+    c.Required("ID", id.get(), "the job");
+    c.Run([id, run, &cli] { return run(cli, *id); });
   };
   with_id("show", "one of them, with its result or error", Show);
   with_id("watch", "follow one to its end", Watch);

@@ -14,6 +14,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
 
@@ -206,20 +207,17 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 }  // namespace
 
-void AddLinear(CLI::App& app, Cli& cli) {
+void AddLinear(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("linear", "one product with a pack, on made-up activations");
-  c->add_option("NAME", f->name, "the model")->required();
-  c->add_option("PACK", f->pack, "the pack")->required();
-  c->add_option("--m", f->m, "rows of x")->check(CLI::Range(1, 65536))->capture_default_str();
-  c->add_option("--via", f->via, "where it is computed")
-      ->check(CLI::IsMember({"daemon", "process", "both"}))
-      ->capture_default_str();
-  c->add_flag("--bias", f->bias, "add the save's biases");
-  c->add_flag("--check", f->check, "compare with the product in fp64");
-  c->add_option("--threads", f->threads, "threads in this process; 0: one a core")
-      ->check(CLI::Range(0, 1024));
-  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+  const Command c = root.AddVerb("linear", "one product with a pack, on made-up activations");
+  c.Required("NAME", &f->name, "the model");
+  c.Required("PACK", &f->pack, "the pack");
+  c.Number("--m", &f->m, 1, 65536, "rows of x");
+  c.Choice("--via", &f->via, {"daemon", "process", "both"}, "where it is computed");
+  c.Flag("--bias", &f->bias, "add the save's biases");
+  c.Flag("--check", &f->check, "compare with the product in fp64");
+  c.Number("--threads", &f->threads, 0, 1024, "threads in this process; 0: one a core");
+  c.Run([f, &cli] { return Run(cli, *f); });
 }
 
 }  // namespace glyd::cli

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "client/cli/bar.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/json.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
@@ -56,23 +57,20 @@ absl::Status Run(const Cli& cli, Flags& f) {
 
 }  // namespace
 
-void AddLoad(CLI::App& app, Cli& cli) {
+void AddLoad(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("load", "load a save into the daemon's memory under a name");
-  c->add_option("NAME", f->load.name, "letters, digits and . _ -, 128 at most, no dot in front")
-      ->required();
-  c->add_option("PATH", f->load.path, "the save, ROOT/PATH (glyd info lists the roots)")
-      ->required();
-  c->add_option("--device", f->load.device, "where; as glyd info names it");
-  c->add_flag("--pin", f->load.pin, "never evict it to make room");
-  c->add_option("--transport", f->transport, "how clients get at its memory")
-      ->check(CLI::IsMember({"default", "fd", "cuda-ipc"}))
-      ->capture_default_str();
-  c->add_flag("--verify", f->load.verify, "hash every tensor before it is READY");
-  c->add_option("--layout", f->load.layout, "convert on the way in; as saved where not given")
-      ->check(CLI::IsMember({"mma", "mma12"}));
-  c->add_flag("--wait", f->wait, "until it is READY or has failed");
-  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+  const Command c = root.AddVerb("load", "load a save into the daemon's memory under a name");
+  c.Required("NAME", &f->load.name, "letters, digits and . _ -, 128 at most, no dot in front");
+  c.Required("PATH", &f->load.path, "the save, ROOT/PATH (glyd info lists the roots)");
+  c.Option("--device", &f->load.device, "where; as glyd info names it");
+  c.Flag("--pin", &f->load.pin, "never evict it to make room");
+  c.Choice("--transport", &f->transport, {"default", "fd", "cuda-ipc"},
+           "how clients get at its memory");
+  c.Flag("--verify", &f->load.verify, "hash every tensor before it is READY");
+  c.Choice("--layout", &f->load.layout, {"mma", "mma12"},
+           "convert on the way in; as saved where not given");
+  c.Flag("--wait", &f->wait, "until it is READY or has failed");
+  c.Run([f, &cli] { return Run(cli, *f); });
 }
 
 }  // namespace glyd::cli

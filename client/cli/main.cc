@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/verbs.h"
 #include "glyd/status.h"
@@ -13,45 +14,43 @@
 namespace glyd::cli {
 namespace {
 
-constexpr int kUsage = 2;
-
 std::string FromEnv(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
 }
 
-void AddGlobals(CLI::App& app, Cli& cli, std::string& output) {
-  app.add_option("--server", cli.connect.server,
-                 "the daemon: unix:PATH or HOST:PORT (GLYD_SERVER; else " + DefaultServer() + ")");
-  app.add_option("--tls-ca", cli.connect.tls_ca_file,
-                 "PEM file: who signs a HOST:PORT server (GLYD_TLS_CA)");
-  app.add_option("--tls-cert", cli.connect.tls_cert_file,
-                 "PEM file: this client's certificate (GLYD_TLS_CERT)");
-  app.add_option("--tls-key", cli.connect.tls_key_file, "PEM file: its key (GLYD_TLS_KEY)");
-  app.add_option("-o,--output", output, "text, or json: one document on stdout")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->default_str("text");
-  app.add_flag("-q,--quiet", cli.quiet, "no progress and no talk");
+void AddGlobals(const Command& root, Cli& cli, std::string* output) {
+  root.Option("--server", &cli.connect.server,
+              "the daemon: unix:PATH or HOST:PORT; else $GLYD_SERVER, else glydd/glydd.sock in "
+              "$XDG_RUNTIME_DIR "
+              "or /run");
+  root.Option("--tls-ca", &cli.connect.tls_ca_file,
+              "PEM file: who signs a HOST:PORT server; $GLYD_TLS_CA");
+  root.Option("--tls-cert", &cli.connect.tls_cert_file,
+              "PEM file: this client's certificate; $GLYD_TLS_CERT");
+  root.Option("--tls-key", &cli.connect.tls_key_file, "PEM file: its key; $GLYD_TLS_KEY");
+  root.Choice("-o,--output", output, {"text", "json"}, "json: one document on stdout");
+  root.Flag("-q,--quiet", &cli.quiet, "no progress and no talk");
 }
 
-void AddVerbs(CLI::App& app, Cli& cli) {
-  AddPack(app, cli);
-  AddVerify(app, cli);
-  AddUnpack(app, cli);
-  AddLoad(app, cli);
-  AddUnload(app, cli);
-  AddPin(app, cli);
-  AddPs(app, cli);
-  AddShow(app, cli);
-  AddHash(app, cli);
-  AddLinear(app, cli);
-  AddAttach(app, cli);
-  AddJobs(app, cli);
-  AddHealth(app, cli);
-  AddInfo(app, cli);
-  AddBench(app, cli);
-  AddVersion(app, cli);
-  AddCompletion(app, cli);
+void AddVerbs(Command root, Cli& cli, const CommandLine& line) {
+  AddPack(root, cli);
+  AddVerify(root, cli);
+  AddUnpack(root, cli);
+  AddLoad(root, cli);
+  AddUnload(root, cli);
+  AddPin(root, cli);
+  AddPs(root, cli);
+  AddShow(root, cli);
+  AddHash(root, cli);
+  AddLinear(root, cli);
+  AddAttach(root, cli);
+  AddJobs(root, cli);
+  AddHealth(root, cli);
+  AddInfo(root, cli);
+  AddBench(root, cli);
+  AddVersion(root, cli);
+  AddCompletion(root, cli, line);
 }
 
 int Fail(const absl::Status& status) {
@@ -75,22 +74,13 @@ int Main(int argc, char** argv) {
   cli.connect.tls_cert_file = FromEnv("GLYD_TLS_CERT");
   cli.connect.tls_key_file = FromEnv("GLYD_TLS_KEY");
   std::string output = "text";
-  CLI::App app("packs models losslessly, and shares them through glydd", "glyd");
-  app.require_subcommand(1);
-  app.fallthrough();  // global options may stand behind the verb; verbs inherit it
-  AddGlobals(app, cli, output);
-  AddVerbs(app, cli);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {  // --help
-    return FinishOutput(app.exit(e));
-  } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "glyd: %s\nglyd: try: glyd --help, or glyd VERB --help\n", e.what());
-    return kUsage;
-  }
+  CommandLine line("glyd", "packs models losslessly, and shares them through glydd");
+  AddGlobals(line.root(), cli, &output);
+  AddVerbs(line.root(), cli, line);
+  if (const std::optional<int> code = line.Parse(argc, argv)) return FinishOutput(*code);
   cli.json = output == "json";
-  cli.server_given = app.count("--server") > 0;
-  const absl::Status status = cli.run();
+  cli.server_given = line.Given("--server");
+  const absl::Status status = line.action()();
   return FinishOutput(status.ok() ? 0 : Fail(status));
 }
 

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "client/cli/bar.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/follow.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/local.h"
@@ -21,7 +22,7 @@ namespace {
 struct Flags {
   std::string model, out, layout = "mma";
   bool no_merge = false, any = false, force = false, job = false, detach = false;
-  uint32_t threads = 0;
+  int threads = 0;
 };
 
 double BitsAWeight(const PackSummary& s) {
@@ -33,18 +34,18 @@ double BitsAWeight(const PackSummary& s) {
 void Report(const Cli& cli, const Flags& f, const PackSummary& s, absl::Duration took) {
   if (cli.json) {
     cli.PrintJson(Json{{"model", f.model},
-                   {"output", f.out},
-                   {"layout", f.layout},
-                   {"packs", s.packs},
-                   {"packed_tensors", s.packed_tensors},
-                   {"raw_tensors", s.raw_tensors},
-                   {"packed_weights", s.packed_weights},
-                   {"source_bytes", s.source_bytes},
-                   {"saved_bytes", s.saved_bytes},
-                   {"pack_bytes", s.pack_bytes},
-                   {"raw_bytes", s.raw_bytes},
-                   {"bits_per_weight", BitsAWeight(s)},
-                   {"seconds", absl::ToDoubleSeconds(took)}});
+                       {"output", f.out},
+                       {"layout", f.layout},
+                       {"packs", s.packs},
+                       {"packed_tensors", s.packed_tensors},
+                       {"raw_tensors", s.raw_tensors},
+                       {"packed_weights", s.packed_weights},
+                       {"source_bytes", s.source_bytes},
+                       {"saved_bytes", s.saved_bytes},
+                       {"pack_bytes", s.pack_bytes},
+                       {"raw_bytes", s.raw_bytes},
+                       {"bits_per_weight", BitsAWeight(s)},
+                       {"seconds", absl::ToDoubleSeconds(took)}});
     return;
   }
   const double share = s.source_bytes == 0 ? 0
@@ -70,7 +71,7 @@ absl::Status RunHere(const Cli& cli, const Flags& f) {
   options.merge = !f.no_merge;
   options.any = f.any;
   options.force = f.force;
-  options.threads = static_cast<int>(f.threads);
+  options.threads = f.threads;
   options.repo = f.model;
   const absl::Time start = absl::Now();
   absl::StatusOr<PackSummary> summary;
@@ -90,34 +91,31 @@ absl::Status RunHere(const Cli& cli, const Flags& f) {
 absl::Status RunAsJob(const Cli& cli, const Flags& f) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   return SubmitAndFollow(cli, client,
-                         PackJob{f.model, f.out, f.layout, f.no_merge, f.any, f.force, f.threads},
+                         PackJob{f.model, f.out, f.layout, f.no_merge, f.any, f.force,
+                                 static_cast<uint32_t>(f.threads)},
                          f.detach);
 }
 
 }  // namespace
 
-void AddPack(CLI::App& app, Cli& cli) {
+void AddPack(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("pack", "pack a bf16 checkpoint into a new directory");
-  c->add_option("MODEL", f->model,
-                "a directory, or a repo id in the local Hub cache; ROOT/PATH for a job")
-      ->required();
-  c->add_option("OUT", f->out, "the directory to make; ROOT/PATH for a job")->required();
-  c->add_option("--layout", f->layout, "mma (10.8 bits a weight) or mma12 (12.04, faster)")
-      ->check(CLI::IsMember({"mma", "mma12"}))
-      ->capture_default_str();
-  c->add_flag("--no-merge", f->no_merge,
-              "each Linear for itself: q, k, v and gate, up are not stacked");
-  c->add_flag("--any", f->any,
-              "take any architecture: every matrix that fits is packed under its own name");
-  c->add_flag("--force", f->force, "replace OUT where it is there");
-  c->add_option("--threads", f->threads, "threads; 0: one a core")->check(CLI::Range(0, 1024));
-  c->add_flag("--job", f->job, "as a job of the daemon (so does --server)");
-  c->add_flag("--detach", f->detach, "with a job: print its id and do not wait");
-  c->callback([f, &cli] {
-    cli.run = [f, &cli] {
-      return f->job || f->detach || cli.server_given ? RunAsJob(cli, *f) : RunHere(cli, *f);
-    };
+  const Command c = root.AddVerb("pack", "pack a bf16 checkpoint into a new directory");
+  c.Required("MODEL", &f->model,
+             "a directory, or a repo id in the local Hub cache; ROOT/PATH for a job");
+  c.Required("OUT", &f->out, "the directory to make; ROOT/PATH for a job");
+  c.Choice("--layout", &f->layout, {"mma", "mma12"},
+           "mma (10.8 bits a weight) or mma12 (12.04, faster)");
+  c.Flag("--no-merge", &f->no_merge,
+         "each Linear for itself: q, k, v and gate, up are not stacked");
+  c.Flag("--any", &f->any,
+         "take any architecture: every matrix that fits is packed under its own name");
+  c.Flag("--force", &f->force, "replace OUT where it is there");
+  c.Number("--threads", &f->threads, 0, 1024, "threads; 0: one a core");
+  c.Flag("--job", &f->job, "as a job of the daemon (so does --server)");
+  c.Flag("--detach", &f->detach, "with a job: print its id and do not wait");
+  c.Run([f, &cli] {
+    return f->job || f->detach || cli.server_given ? RunAsJob(cli, *f) : RunHere(cli, *f);
   });
 }
 

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/verbs.h"
 
 namespace glyd::cli {
@@ -21,19 +22,18 @@ absl::Status Run(const Cli& cli, const std::string& name, bool pinned) {
   return absl::OkStatus();
 }
 
-void Add(CLI::App& app, Cli& cli, const char* verb, const char* help, bool pinned) {
+void Add(Command& root, Cli& cli, const char* verb, const char* help, bool pinned) {
   auto name = std::make_shared<std::string>();
-  CLI::App* c = app.add_subcommand(verb, help);
-  c->add_option("NAME", *name, "the model")->required();
-  c->callback(
-      [name, pinned, &cli] { cli.run = [name, pinned, &cli] { return Run(cli, *name, pinned); }; });
+  const Command c = root.AddVerb(verb, help);
+  c.Required("NAME", name.get(), "the model");
+  c.Run([name, pinned, &cli] { return Run(cli, *name, pinned); });
 }
 
 }  // namespace
 
-void AddPin(CLI::App& app, Cli& cli) {
-  Add(app, cli, "pin", "keep a model: it is never evicted to make room", true);
-  Add(app, cli, "unpin", "let a model be evicted again", false);
+void AddPin(Command& root, Cli& cli) {
+  Add(root, cli, "pin", "keep a model: it is never evicted to make room", true);
+  Add(root, cli, "unpin", "let a model be evicted again", false);
 }
 
 }  // namespace glyd::cli

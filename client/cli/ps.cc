@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/json.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
@@ -71,9 +72,9 @@ absl::Status Run(const Cli& cli) {
 
 }  // namespace
 
-void AddPs(CLI::App& app, Cli& cli) {
-  CLI::App* c = app.add_subcommand("ps", "the models, their size, leases and holders");
-  c->callback([&cli] { cli.run = [&cli] { return Run(cli); }; });
+void AddPs(Command& root, Cli& cli) {
+  const Command c = root.AddVerb("ps", "the models, their size, leases and holders");
+  c.Run([&cli] { return Run(cli); });
 }
 
 }  // namespace glyd::cli

@@ -12,6 +12,7 @@
 #include "base/dir.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/json.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
@@ -168,17 +169,12 @@ bool IsPath(const Cli& cli, const std::string& what) {
 
 }  // namespace
 
-void AddShow(CLI::App& app, Cli& cli) {
+void AddShow(Command& root, Cli& cli) {
   auto what = std::make_shared<std::string>();
-  CLI::App* c =
-      app.add_subcommand("show", "the packs and tensors of a loaded model, or of a save on disk");
-  c->add_option("WHAT", *what, "a model's name, or a save's path (./PATH where in doubt)")
-      ->required();
-  c->callback([what, &cli] {
-    cli.run = [what, &cli] {
-      return IsPath(cli, *what) ? ShowSave(cli, *what) : ShowModel(cli, *what);
-    };
-  });
+  const Command c =
+      root.AddVerb("show", "the packs and tensors of a loaded model, or of a save on disk");
+  c.Required("WHAT", what.get(), "a model's name, or a save's path (./PATH where in doubt)");
+  c.Run([what, &cli] { return IsPath(cli, *what) ? ShowSave(cli, *what) : ShowModel(cli, *what); });
 }
 
 }  // namespace glyd::cli

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/verbs.h"
 
 namespace glyd::cli {
@@ -28,12 +29,12 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 }  // namespace
 
-void AddUnload(CLI::App& app, Cli& cli) {
+void AddUnload(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("unload", "free a model; refused while leases are out");
-  c->add_option("NAME", f->name, "the model")->required();
-  c->add_flag("--drain", f->drain, "give no new lease, and free it with the last one");
-  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+  const Command c = root.AddVerb("unload", "free a model; refused while leases are out");
+  c.Required("NAME", &f->name, "the model");
+  c.Flag("--drain", &f->drain, "give no new lease, and free it with the last one");
+  c.Run([f, &cli] { return Run(cli, *f); });
 }
 
 }  // namespace glyd::cli

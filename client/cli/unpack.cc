@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "client/cli/bar.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/local.h"
 #include "client/cli/text.h"
@@ -37,11 +38,11 @@ absl::Status Run(const Cli& cli, const Flags& f) {
   const absl::Duration took = absl::Now() - start;
   if (cli.json) {
     cli.PrintJson(Json{{"save", f.path},
-                   {"output", f.out},
-                   {"tensors", summary->tensors},
-                   {"bytes", summary->bytes},
-                   {"files", summary->files},
-                   {"seconds", absl::ToDoubleSeconds(took)}});
+                       {"output", f.out},
+                       {"tensors", summary->tensors},
+                       {"bytes", summary->bytes},
+                       {"files", summary->files},
+                       {"seconds", absl::ToDoubleSeconds(took)}});
   } else {
     cli.Print(absl::StrCat("unpacked ", Printable(f.path), " into ", Printable(f.out), ": ",
                            Plural(summary->tensors, "tensor"), ", ", HumanBytes(summary->bytes),
@@ -54,15 +55,15 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 }  // namespace
 
-void AddUnpack(CLI::App& app, Cli& cli) {
+void AddUnpack(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand(
-      "unpack", "write the bf16 checkpoint that a save was packed from, bit for bit");
-  c->add_option("PATH", f->path, "the save")->required();
-  c->add_option("OUT", f->out, "the directory to make")->required();
-  c->add_flag("--force", f->force, "replace OUT where it is there");
-  c->add_option("--threads", f->threads, "threads; 0: one a core")->check(CLI::Range(0, 1024));
-  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+  const Command c =
+      root.AddVerb("unpack", "write the bf16 checkpoint that a save was packed from, bit for bit");
+  c.Required("PATH", &f->path, "the save");
+  c.Required("OUT", &f->out, "the directory to make");
+  c.Flag("--force", &f->force, "replace OUT where it is there");
+  c.Number("--threads", &f->threads, 0, 1024, "threads; 0: one a core");
+  c.Run([f, &cli] { return Run(cli, *f); });
 }
 
 }  // namespace glyd::cli

@@ -2,27 +2,28 @@
 #define GLYD_CLIENT_CLI_VERBS_H_
 
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 
 namespace glyd::cli {
 
-// Each declares a verb in `app`. `cli` outlives the parsing and the run.
-void AddPack(CLI::App& app, Cli& cli);
-void AddVerify(CLI::App& app, Cli& cli);
-void AddUnpack(CLI::App& app, Cli& cli);
-void AddLoad(CLI::App& app, Cli& cli);
-void AddUnload(CLI::App& app, Cli& cli);
-void AddPin(CLI::App& app, Cli& cli);  // pin and unpin
-void AddPs(CLI::App& app, Cli& cli);
-void AddShow(CLI::App& app, Cli& cli);
-void AddHash(CLI::App& app, Cli& cli);
-void AddLinear(CLI::App& app, Cli& cli);
-void AddAttach(CLI::App& app, Cli& cli);
-void AddJobs(CLI::App& app, Cli& cli);
-void AddHealth(CLI::App& app, Cli& cli);
-void AddInfo(CLI::App& app, Cli& cli);
-void AddBench(CLI::App& app, Cli& cli);
-void AddVersion(CLI::App& app, Cli& cli);
-void AddCompletion(CLI::App& app, Cli& cli);
+// Each declares a verb of `root`. `cli` outlives the parsing and the run.
+void AddPack(Command& root, Cli& cli);
+void AddVerify(Command& root, Cli& cli);
+void AddUnpack(Command& root, Cli& cli);
+void AddLoad(Command& root, Cli& cli);
+void AddUnload(Command& root, Cli& cli);
+void AddPin(Command& root, Cli& cli);  // pin and unpin
+void AddPs(Command& root, Cli& cli);
+void AddShow(Command& root, Cli& cli);
+void AddHash(Command& root, Cli& cli);
+void AddLinear(Command& root, Cli& cli);
+void AddAttach(Command& root, Cli& cli);
+void AddJobs(Command& root, Cli& cli);
+void AddHealth(Command& root, Cli& cli);
+void AddInfo(Command& root, Cli& cli);
+void AddBench(Command& root, Cli& cli);
+void AddVersion(Command& root, Cli& cli);
+void AddCompletion(Command& root, Cli& cli, const CommandLine& line);
 
 }  // namespace glyd::cli
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "client/cli/bar.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/follow.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/text.h"
@@ -129,10 +130,10 @@ absl::Status RunResident(const Cli& cli, const std::string& name) {
   const absl::Duration took = absl::Now() - start;
   if (cli.json) {
     cli.PrintJson(Json{{"model", name},
-                   {"ok", bad->empty()},
-                   {"bad_tensors", *bad},
-                   {"bytes", bytes},
-                   {"seconds", absl::ToDoubleSeconds(took)}});
+                       {"ok", bad->empty()},
+                       {"bad_tensors", *bad},
+                       {"bytes", bytes},
+                       {"seconds", absl::ToDoubleSeconds(took)}});
   } else if (bad->empty()) {
     cli.Print(absl::StrCat(Printable(name), ": ok in memory, ", HumanBytes(bytes), ", ",
                            HumanRate(bytes, took), "\n"));
@@ -164,18 +165,17 @@ absl::Status Run(const Cli& cli, const Flags& f) {
 
 }  // namespace
 
-void AddVerify(CLI::App& app, Cli& cli) {
+void AddVerify(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand(
-      "verify", "check every tensor of saves, or of a loaded model, by its sha256");
-  c->add_option("PATH", f->paths, "saves; ROOT/PATH for a job; a model's name with --resident")
-      ->required();
-  c->add_flag("--resident", f->resident, "the daemon's memory of the model of that name");
-  c->add_flag("--quick", f->quick, "the structure alone: nothing is decoded or hashed");
-  c->add_option("--threads", f->threads, "threads; 0: one a core")->check(CLI::Range(0, 1024));
-  c->add_flag("--job", f->job, "as a job of the daemon (so does --server)");
-  c->add_flag("--detach", f->detach, "with a job: print its id and do not wait");
-  c->callback([f, &cli] { cli.run = [f, &cli] { return Run(cli, *f); }; });
+  const Command c =
+      root.AddVerb("verify", "check every tensor of saves, or of a loaded model, by its sha256");
+  c.Required("PATH", &f->paths, "saves; ROOT/PATH for a job; a model's name with --resident");
+  c.Flag("--resident", &f->resident, "the daemon's memory of the model of that name");
+  c.Flag("--quick", &f->quick, "the structure alone: nothing is decoded or hashed");
+  c.Number("--threads", &f->threads, 0, 1024, "threads; 0: one a core");
+  c.Flag("--job", &f->job, "as a job of the daemon (so does --server)");
+  c.Flag("--detach", &f->detach, "with a job: print its id and do not wait");
+  c.Run([f, &cli] { return Run(cli, *f); });
 }
 
 }  // namespace glyd::cli

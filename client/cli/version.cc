@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/cli.h"
+#include "client/cli/command.h"
 #include "client/cli/verbs.h"
 
 namespace glyd::cli {
@@ -21,9 +22,10 @@ absl::Status Run(const Cli& cli) {
 
 }  // namespace
 
-void AddVersion(CLI::App& app, Cli& cli) {
-  app.add_subcommand("version", "the version of this program, and of the format it writes")
-      ->callback([&cli] { cli.run = [&cli] { return Run(cli); }; });
+void AddVersion(Command& root, Cli& cli) {
+  root.AddVerb("version", "the version of this program, and of the format it writes").Run([&cli] {
+    return Run(cli);
+  });
 }
 
 }  // namespace glyd::cli
