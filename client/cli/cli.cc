@@ -13,6 +13,12 @@ constexpr absl::string_view kReasonUsage = "USAGE";
 
 }  // namespace
 
+absl::StatusOr<Client> Cli::Connect() const {
+  absl::StatusOr<Client> client = Client::Connect(connect);
+  if (absl::IsInvalidArgument(client.status())) return UsageError(client.status().message());
+  return client;
+}
+
 void Cli::Print(absl::string_view text) const {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);  // what is piped into another program arrives line by line too

@@ -25,7 +25,8 @@ class Cli {
   bool json = false;
   bool quiet = false;
 
-  absl::StatusOr<Client> Connect() const { return Client::Connect(connect); }
+  // A server or TLS files that no connection can be made with are wrong usage.
+  absl::StatusOr<Client> Connect() const;
 
   // Results, on stdout: for people where not -o json, one document where it is.
   void Print(absl::string_view text) const;

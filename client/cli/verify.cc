@@ -169,7 +169,7 @@ void AddVerify(Command& root, Cli& cli) {
   auto f = std::make_shared<Flags>();
   const Command c =
       root.AddVerb("verify", "check every tensor of saves, or of a loaded model, by its sha256");
-  c.Required("PATH", &f->paths, "saves; ROOT/PATH for a job; a model's name with --resident");
+  c.List("PATH", &f->paths, true, "saves; ROOT/PATH for a job; a model's name with --resident");
   c.Flag("--resident", &f->resident, "the daemon's memory of the model of that name");
   c.Flag("--quick", &f->quick, "the structure alone: nothing is decoded or hashed");
   c.Number("--threads", &f->threads, 0, 1024, "threads; 0: one a core");

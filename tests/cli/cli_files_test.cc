@@ -1,0 +1,272 @@
+// The program as a user runs it, where no daemon is needed: usage, exit codes, what goes to stdout
+// and to stderr, and that nothing half-written is left.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "packer/testing/fixtures.h"
+#include "tests/support/process.h"
+
+namespace glyd::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+class CliFiles : public ::testing::Test {
+ protected:
+  Outcome Glyd(std::vector<std::string> args, ProcessOptions options = {}) {
+    args.insert(args.begin(), Program("glyd"));
+    options.env.emplace("GLYD_SERVER", "");
+    options.env.emplace("XDG_RUNTIME_DIR", dir_.path());
+    return testing::Run(args, options);
+  }
+  // A small Llama checkpoint with biases, and a save of it.
+  std::string Checkpoint() const { return CheckpointCases() + "/llama-biases"; }
+  std::string Save() {
+    const std::string save = dir_ / "save";
+    const Outcome o = Glyd({"-q", "pack", Checkpoint(), save, "--layout", "mma12"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return save;
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(CliFiles, WrongUsageIsExit2AndSaysSoOnStderr) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"nonsense"},
+      {"pack"},
+      {"pack", "a"},
+      {"pack", "a", "b", "c"},
+      {"pack", "a", "b", "--layout", "mma13"},
+      {"pack", "a", "b", "--threads", "-1"},
+      {"pack", "a", "b", "--threads", "many"},
+      {"pack", ".", ""},
+      {"-o", "xml", "version"},
+      {"verify"},
+      {"verify", "a", "b", "--resident"},
+      {"verify", "a", "--resident", "--quick"},
+      {"load", "x"},
+      {"linear", "x", "y", "--m", "0"},
+      {"linear", "x", "y", "--via", "post"},
+      {"jobs", "show"},
+      {"jobs", "nonsense"},
+      {"bench"},
+      {"completion", "fish"},
+      {"--server"},
+  };
+  for (const auto& args : wrong) {
+    const Outcome o = Glyd(args);
+    EXPECT_EQ(o.code, 2) << ::testing::PrintToString(args) << o.err;
+    EXPECT_THAT(o.out, IsEmpty()) << ::testing::PrintToString(args);
+    EXPECT_THAT(o.err, StartsWith("glyd: ")) << ::testing::PrintToString(args);
+  }
+}
+
+TEST_F(CliFiles, HelpAndVersionGoToStdout) {
+  Outcome o = Glyd({"--help"});
+  EXPECT_EQ(o.code, 0);
+  for (const char* verb :
+       {"pack", "verify", "unpack", "load", "unload", "ps", "show", "hash", "linear", "jobs"})
+    EXPECT_THAT(o.out, HasSubstr(verb));
+  EXPECT_THAT(o.err, IsEmpty());
+  o = Glyd({"version"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.out, StartsWith("glyd "));
+  o = Glyd({"version", "-o", "json"});
+  EXPECT_EQ(Json::parse(o.out).at("format"), "0.25.0");
+}
+
+TEST_F(CliFiles, NoDaemonIsExit3AndNamesTheSocket) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"ps"},
+                                             {"health"},
+                                             {"info"},
+                                             {"show", "x"},
+                                             {"hash", "x"},
+                                             {"load", "x", "r/y"},
+                                             {"jobs"},
+                                             {"attach", "x"},
+                                             {"verify", "x", "--resident"},
+                                             {"pack", "r/a", "r/b", "--job"}}) {
+    const Outcome o = Glyd(args);
+    EXPECT_EQ(o.code, 3) << args[0] << o.err;
+    EXPECT_THAT(o.err, AllOf(HasSubstr(dir_ / "glydd/glydd.sock"), HasSubstr("glydd --socket")))
+        << args[0];
+    EXPECT_THAT(o.out, IsEmpty()) << args[0];
+  }
+  Outcome o = Glyd({"ps"}, {.env = {{"GLYD_SERVER", "unix:" + dir_ / "other.sock"}}});
+  EXPECT_EQ(o.code, 3);
+  EXPECT_THAT(o.err, HasSubstr("other.sock"));
+  // A socket file that nobody listens on any more.
+  WriteFile(dir_ / "stale.sock", "");
+  o = Glyd({"--server", "unix:" + dir_ / "stale.sock", "ps"});
+  EXPECT_EQ(o.code, 3) << o.err;
+  o = Glyd({"ps", "--server", "nonsense"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("neither unix:PATH nor HOST:PORT"));
+  o = Glyd({"ps", "--server", "unix:/" + std::string(120, 'x')});
+  EXPECT_THAT(o.err, HasSubstr("121 characters, 1 to 107"));
+}
+
+TEST_F(CliFiles, PacksVerifiesShowsAndUnpacks) {
+  const std::string save = dir_ / "save";
+  Outcome o = Glyd({"-o", "json", "pack", Checkpoint(), save, "--layout", "mma12"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  Json packed = Json::parse(o.out);
+  EXPECT_GT(packed.at("packs"), 0);
+  EXPECT_EQ(packed.at("layout"), "mma12");
+
+  o = Glyd({"verify", save, "-o", "json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json verified = Json::parse(o.out);
+  EXPECT_EQ(verified.at("ok"), true);
+  EXPECT_EQ(verified.at("saves").at(0).at("packs"), packed.at("packs"));
+  EXPECT_GT(verified.at("saves").at(0).at("verdicts").size(), 0u);
+  o = Glyd({"verify", "--quick", save});
+  EXPECT_THAT(o.out, HasSubstr("structure alone"));
+
+  o = Glyd({"show", save, "-o", "json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(Json::parse(o.out).at("packs").size(), packed.at("packs"));
+  o = Glyd({"show", "save"}, {.cwd = dir_.path()});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("glyd-v3 mma12"));
+
+  const std::string back = dir_ / "back/";
+  o = Glyd({"unpack", save, back});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(ReadFile(dir_ / "back/model.safetensors").size(),
+            ReadFile(Checkpoint() + "/model.safetensors").size());
+  EXPECT_THAT(ListDir(dir_.path()), ::testing::ElementsAre("back", "save"));
+}
+
+TEST_F(CliFiles, PackErrorsNameTheirObjectAndLeaveNothing) {
+  WriteFile(dir_ / "file", "no directory");
+  const std::string out = dir_ / "out";
+  struct Case {
+    std::vector<std::string> args;
+    const char* says;
+  };
+  ASSERT_EQ(::mkdir((dir_ / "empty").c_str(), 0700), 0);
+  ASSERT_EQ(::mkdir((dir_ / "taken").c_str(), 0700), 0);
+  const std::vector<std::string> before = ListDir(dir_.path());
+  for (const Case& c : std::vector<Case>{{{"pack", dir_ / "file", out}, "file"},
+                                         {{"pack", dir_ / "nowhere", out}, "nowhere"},
+                                         {{"pack", dir_ / "empty", out}, "model.safetensors"},
+                                         {{"pack", Checkpoint(), dir_ / "taken"}, "taken"},
+                                         {{"pack", Checkpoint(), dir_ / "nowhere/out"}, "nowhere"},
+                                         {{"unpack", dir_ / "empty", out}, "glyd.json"},
+                                         {{"verify", dir_ / "empty"}, "glyd.json"},
+                                         {{"show", dir_ / "empty"}, "glyd.json"}}) {
+    const Outcome o = Glyd(c.args);
+    EXPECT_EQ(o.code, 1) << c.says << o.err;
+    EXPECT_THAT(o.err, AllOf(StartsWith("glyd: "), HasSubstr(c.says)));
+    EXPECT_EQ(ListDir(dir_.path()), before) << c.says;
+  }
+}
+
+TEST_F(CliFiles, OneBadSaveAmongSeveralFailsVerifyAndNamesTheTensor) {
+  const std::string save = Save();
+  const std::string bad = dir_ / "bad";
+  ASSERT_EQ(::mkdir(bad.c_str(), 0700), 0);
+  for (const std::string& name : ListDir(save)) {
+    std::string content = ReadFile(save + "/" + name);
+    if (name == "model.safetensors") content[content.size() - 1] ^= 1;
+    WriteFile(bad + "/" + name, content);
+  }
+  Outcome o = Glyd({"verify", save, bad});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.out, AllOf(HasSubstr(save + ": ok"), HasSubstr(bad + ": BAD")));
+  EXPECT_THAT(o.err, StartsWith("glyd: "));
+  o = Glyd({"-o", "json", "verify", save, bad});
+  EXPECT_EQ(o.code, 1);
+  const Json doc = Json::parse(o.out);
+  EXPECT_EQ(doc.at("ok"), false);
+  EXPECT_EQ(doc.at("saves").at(0).at("ok"), true);
+  EXPECT_EQ(doc.at("saves").at(1).at("ok"), false);
+}
+
+TEST_F(CliFiles, AFullDiskIsTold) {
+  Outcome o = Glyd({"version"}, {.output_file = "/dev/full"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("No space left on device"));
+
+  // A file size limit in place of a small disk: the write fails, where SIGXFSZ would kill.
+  const std::string command = "ulimit -f 8; exec \"$0\" pack \"$1\" \"$2\"";
+  o = testing::Run({"/bin/bash", "-c", command, Program("glyd"), Checkpoint(), dir_ / "out"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("File too large"), HasSubstr("bytes")));
+  EXPECT_THAT(ListDir(dir_.path()), IsEmpty());
+}
+
+TEST_F(CliFiles, InterruptedIsExit130AndNothingIsHalfWritten) {
+  // 600 MB of zeros, sparse: long enough to be met at work.
+  const std::string model = dir_ / "model";
+  ASSERT_EQ(::mkdir(model.c_str(), 0700), 0);
+  const Outcome made = testing::Run({"/usr/bin/python3", "-c", R"(
+import json, struct, sys
+hidden, layers, heads = 1024, 24, 16
+config = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=hidden, intermediate_size=4096,
+              num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads, vocab_size=512,
+              tie_word_embeddings=True)
+shapes = {"model.embed_tokens.weight": [512, hidden], "model.norm.weight": [hidden]}
+for i in range(layers):
+    p = f"model.layers.{i}."
+    for n in "qkvo": shapes[p + f"self_attn.{n}_proj.weight"] = [hidden, hidden]
+    for n in ("gate", "up"): shapes[p + f"mlp.{n}_proj.weight"] = [4096, hidden]
+    shapes[p + "mlp.down_proj.weight"] = [hidden, 4096]
+    for n in ("input_layernorm", "post_attention_layernorm"): shapes[p + n + ".weight"] = [hidden]
+header, at = {}, 0
+for name, shape in shapes.items():
+    size = 2
+    for d in shape: size *= d
+    header[name] = dict(dtype="BF16", shape=shape, data_offsets=[at, at + size])
+    at += size
+text = json.dumps(header).encode()
+with open(sys.argv[1] + "/model.safetensors", "wb") as f:
+    f.write(struct.pack("<Q", len(text)) + text)
+    f.truncate(8 + len(text) + at)
+json.dump(config, open(sys.argv[1] + "/config.json", "w"))
+)",
+                                     model});
+  ASSERT_EQ(made.code, 0) << made.err;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Process p({Program("glyd"), "pack", model, dir_ / "out"});
+    // At work once its temporary directory is there.
+    ASSERT_TRUE(Eventually([&] { return ListDir(dir_.path()).size() > 1 || !p.running(); }));
+    ASSERT_TRUE(p.running()) << p.err();
+    p.Signal(signal);
+    EXPECT_EQ(p.Wait(), 128 + signal) << p.err();
+    EXPECT_THAT(ListDir(dir_.path()), ::testing::ElementsAre("model"));
+  }
+}
+
+TEST_F(CliFiles, CompletionIsAScriptThatBashTakes) {
+  const Outcome o = Glyd({"completion", "bash"});
+  ASSERT_EQ(o.code, 0);
+  const Outcome words = testing::Run(
+      {"/bin/bash", "-c",
+       o.out + "COMP_WORDS=(glyd pack --lay); COMP_CWORD=2; _glyd; echo \"${COMPREPLY[@]}\""});
+  EXPECT_EQ(words.out, "--layout\n") << words.err;
+  const Outcome verbs = testing::Run(
+      {"/bin/bash", "-c",
+       o.out + "COMP_WORDS=(glyd ver); COMP_CWORD=1; _glyd; echo \"${COMPREPLY[@]}\""});
+  EXPECT_EQ(verbs.out, "verify version\n") << verbs.err;
+}
+
+}  // namespace
+}  // namespace glyd::testing
