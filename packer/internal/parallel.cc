@@ -1,13 +1,11 @@
 #include "packer/internal/parallel.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <new>
 #include <thread>
 
-#include "base/bytes.h"
+#include "base/cpus.h"
 
 namespace glyd {
 namespace {
@@ -17,12 +15,7 @@ constexpr std::align_val_t kAlign{64};
 
 }  // namespace
 
-int ThreadCount(int threads) {
-  if (threads > 0) return threads;
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
+int ThreadCount(int threads) { return threads > 0 ? threads : AvailableCpus(); }
 
 absl::Status ParallelFor(size_t n, int threads, const Progress& progress,
                          const std::function<absl::Status(size_t, size_t)>& f) {

@@ -36,11 +36,12 @@ uint64_t LargestMatrix(const SavePlan& plan) {
 }  // namespace
 
 ModelPacker::ModelPacker(const SavePlan& plan, const Checkpoint& checkpoint, Layout layout,
-                         int threads, Progress& progress)
+                         int threads, uint64_t shard_bytes, Progress& progress)
     : plan_(plan),
       checkpoint_(checkpoint),
       layout_(layout),
       threads_(ThreadCount(threads)),
+      shard_bytes_(shard_bytes),
       progress_(progress),
       reader_(checkpoint),
       memory_(kWorkBytes + 2 * LargestMatrix(plan)),
@@ -138,7 +139,7 @@ void ModelPacker::PlaceTensors() {
     add(names.side, mma ? "U8" : "I32", s.side_bytes, {mma ? s.side_bytes : s.side_bytes / 4});
     add(names.base, "I32", 4 * base, {base});
   }
-  files_ = PlanFiles(absl::MakeSpan(tensors_));
+  files_ = PlanFiles(absl::MakeSpan(tensors_), shard_bytes_);
 }
 
 uint64_t ModelPacker::file_bytes() const {

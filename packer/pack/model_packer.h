@@ -27,7 +27,7 @@ class ModelPacker {
  public:
   // All are borrowed.
   ModelPacker(const SavePlan& plan, const Checkpoint& checkpoint, Layout layout, int threads,
-              Progress& progress);
+              uint64_t shard_bytes, Progress& progress);
 
   absl::Status Measure();
   // After Measure: the files to come and the tensors in them, in the save's order.
@@ -64,6 +64,7 @@ class ModelPacker {
   const Checkpoint& checkpoint_;
   const Layout layout_;
   const int threads_;
+  const uint64_t shard_bytes_;
   Progress& progress_;
   const SourceReader reader_;
   ByteBudget memory_;

@@ -56,7 +56,8 @@ PackSummary Summarize(const SavePlan& plan, const ModelPacker& packer) {
 absl::StatusOr<PackSummary> Fill(const Dir& source, const SavePlan& plan,
                                  const Checkpoint& checkpoint, const PackOptions& options,
                                  Staging& staging, Progress& progress) {
-  ModelPacker packer(plan, checkpoint, options.layout, options.threads, progress);
+  ModelPacker packer(plan, checkpoint, options.layout, options.threads, options.shard_bytes,
+                     progress);
   GLYD_RETURN_IF_ERROR(packer.Measure());
   GLYD_RETURN_IF_ERROR(staging.CheckRoom(packer.file_bytes()));
   if (const absl::Status s = packer.Write(staging); absl::IsResourceExhausted(s))

@@ -20,6 +20,8 @@ struct PackOptions {
   std::string repo;      // glyd.json's source.repo: the MODEL argument as given
   std::string revision;  // 40 hex digits or empty
   std::string file;      // with `any`: this one file of the source's directory alone
+  // A file of the save is closed once it holds this much; another number makes another save.
+  uint64_t shard_bytes = 5'000'000'000;
 };
 
 struct PackSummary {

@@ -64,11 +64,19 @@ absl::StatusOr<std::vector<std::string>> ListAt(int parent, const std::string& n
   return ListDirectory(fd.get());
 }
 
+// A rename may be interrupted where the file system is another process's or another machine's.
+int Rename(int parent, const std::string& from, const std::string& to, unsigned flags) {
+  int rc;
+  do {
+    rc = ::renameat2(parent, from.c_str(), parent, to.c_str(), flags);
+  } while (rc != 0 && errno == EINTR);
+  return rc;
+}
+
 // Some file systems have no renameat2: a plain rename then, after a look.
 absl::Status RenameToFreeName(int parent, const std::string& from, const std::string& to,
                               absl::string_view shown) {
-  if (::renameat2(parent, from.c_str(), parent, to.c_str(), RENAME_NOREPLACE) == 0)
-    return absl::OkStatus();
+  if (Rename(parent, from, to, RENAME_NOREPLACE) == 0) return absl::OkStatus();
   if (errno == EEXIST)
     return absl::AlreadyExistsError(absl::StrCat(shown, ": appeared while it was written"));
   if (errno != EINVAL && errno != ENOSYS)
@@ -241,7 +249,7 @@ absl::Status Staging::Publish() {
   GLYD_RETURN_IF_ERROR(Sync(s.dir.get(), s.shown));
   if (s.replaces) {
     const int parent = s.parent.fd();
-    if (::renameat2(parent, s.temp.c_str(), parent, s.name.c_str(), RENAME_EXCHANGE) != 0) {
+    if (Rename(parent, s.temp, s.name, RENAME_EXCHANGE) != 0) {
       if (errno != EINVAL && errno != ENOSYS)
         return ErrnoStatus(errno, absl::StrCat("rename to ", s.shown));
       // Without an exchange there is a moment with no output at all, never one with a mixed one.
@@ -258,7 +266,12 @@ absl::Status Staging::Publish() {
     GLYD_RETURN_IF_ERROR(RenameToFreeName(s.parent.fd(), s.temp, s.name, s.shown));
   }
   s.done = true;
-  return Sync(s.parent.fd(), s.parent.name());
+  const absl::Status synced = Sync(s.parent.fd(), s.parent.name());
+  if (synced.ok()) return synced;
+  return absl::Status(synced.code(), absl::StrCat(s.shown,
+                                                  " is in its place, but may be lost if the "
+                                                  "machine stops now: ",
+                                                  synced.message()));
 }
 
 }  // namespace glyd

@@ -305,6 +305,23 @@ TEST_F(TrapTest, SingleFile) {
   EXPECT_TRUE(testing::Verify(out_).ok());
 }
 
+TEST_F(TrapTest, ShardedSave) {
+  WriteModel(model_, TinyTensors());
+  for (const Layout layout : {Layout::kMma, Layout::kMma12}) {
+    PackOptions options;
+    options.layout = layout;
+    options.shard_bytes = 20000;
+    options.force = true;
+    ASSERT_TRUE(Pack(model_, out_, options).ok());
+    EXPECT_TRUE(fs::exists(out_ + "/model.safetensors.index.json"));
+    EXPECT_FALSE(fs::exists(out_ + "/model.safetensors"));
+    EXPECT_TRUE(testing::Verify(out_).ok()) << testing::Verify(out_);
+    fs::remove_all(dir_ / "back");
+    ASSERT_TRUE(testing::Unpack(out_, dir_ / "back").ok());
+    EXPECT_EQ(TensorsOf(dir_ / "back"), TensorsOf(model_));
+  }
+}
+
 TEST_F(TrapTest, ZeroPage) {
   WriteModel(model_, TinyTensors());
   ASSERT_TRUE(Pack(model_, out_).ok());
