@@ -53,7 +53,8 @@ class Staging {
   absl::Status CopyFile(const OpenedFile& from, absl::string_view shown, absl::string_view name);
 
   // Syncs the directory (its files are synced by whoever wrote them) and gives it its name. On
-  // failure nothing is published, and the old output, where there is one, is still there.
+  // failure nothing is published, and the old output, where there is one, is still there; but for a
+  // failure to sync the parent in the end, whose text says that the output is in its place.
   absl::Status Publish();
 
   // The output as messages call it.

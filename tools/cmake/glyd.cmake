@@ -24,6 +24,12 @@ if(GLYD_SANITIZE)
   endif()
 endif()
 
+if(GLYD_FUZZ)
+  # Coverage of what is fuzzed, not of the targets alone.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()
+
 function(glyd_library name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS" ${ARGN})
   add_library(${name} STATIC ${A_SRCS})
@@ -60,4 +66,23 @@ function(glyd_test name)
     # One variable a property: a list does not survive the discovery before the test.
     ENVIRONMENT "GLYD_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
     ENVIRONMENT_MODIFICATION "GLYD_BIN_DIR=set:${CMAKE_BINARY_DIR}/bin")
+endfunction()
+
+# glyd_fuzz(NAME SRCS ... DEPS ... [RUNS N]): a libFuzzer target NAME_fuzz where they are built, and in every build a test
+# NAME_fuzz_smoke that runs the same entry over tests/fuzz/seeds/NAME and N made-up changes of them.
+function(glyd_fuzz name)
+  cmake_parse_arguments(A "" "RUNS" "SRCS;DEPS" ${ARGN})
+  if(NOT A_RUNS)
+    set(A_RUNS 20000)
+  endif()
+  if(GLYD_FUZZ)
+    glyd_program(${name}_fuzz SRCS ${A_SRCS} DEPS ${A_DEPS})
+    target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+  else()
+    glyd_test(${name}_fuzz_smoke SRCS ${A_SRCS} ${PROJECT_SOURCE_DIR}/tests/fuzz/smoke_test.cc DEPS ${A_DEPS})
+    if(GLYD_TESTS)
+      target_compile_definitions(${name}_fuzz_smoke PRIVATE
+        GLYD_FUZZ_RUNS=${A_RUNS} GLYD_FUZZ_SEEDS="${PROJECT_SOURCE_DIR}/tests/fuzz/seeds/${name}")
+    endif()
+  endif()
 endfunction()
