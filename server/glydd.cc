@@ -143,6 +143,7 @@ absl::Status Glydd::StartDevices() {
     o.program = config_.worker;
     o.budget = config_.budget;
     o.threads = config_.threads;
+    for (const RootConfig& root : config_.roots) o.read.push_back(root.directory);
     o.on_change = [this] {
       if (health_ != nullptr) RefreshHealth(*health_);
     };

@@ -85,21 +85,22 @@ absl::Status DeviceSlot::StartChild() {
     worker::v1::Started facts;
   };
   const auto hello = std::make_shared<Hello>();
+  std::vector<std::string> arguments = {"device", "--device", options_.device, "--threads",
+                                        absl::StrCat(options_.threads)};
+  for (const std::string& directory : options_.read)
+    arguments.insert(arguments.end(), {"--read", directory});
   GLYD_ASSIGN_OR_RETURN(
       std::shared_ptr<Child> child,
-      Child::Spawn(
-          options_.program,
-          {"device", "--device", options_.device, "--threads", absl::StrCat(options_.threads)},
-          [this, hello](const std::string& how) {
-            Log(LogLevel::kWarning, "worker ended", {{"device", options_.device}, {"how", how}});
-            {
-              absl::MutexLock lock(&hello->mu);
-              hello->ended = true;
-            }
-            absl::MutexLock lock(&mu_);
-            state_.error = absl::StrCat("the worker ", how);
-            child_ended_ = true;
-          }));
+      Child::Spawn(options_.program, arguments, [this, hello](const std::string& how) {
+        Log(LogLevel::kWarning, "worker ended", {{"device", options_.device}, {"how", how}});
+        {
+          absl::MutexLock lock(&hello->mu);
+          hello->ended = true;
+        }
+        absl::MutexLock lock(&mu_);
+        state_.error = absl::StrCat("the worker ", how);
+        child_ended_ = true;
+      }));
   // A first ping: its answer is what the worker says of the device.
   ToWorker ping;
   ping.mutable_ping();

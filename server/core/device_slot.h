@@ -25,6 +25,7 @@ class DeviceSlot {
     std::string program;  // glyd-worker
     std::string budget;   // Config::budget
     int threads = 0;
+    std::vector<std::string> read;  // directories that the worker may read in
     absl::Duration hang =
         absl::Seconds(30);            // a worker silent for this long, though pinged, is killed
     std::function<void()> on_change;  // the worker came or went

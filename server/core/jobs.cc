@@ -216,7 +216,12 @@ void Jobs::StartSome() {
 }
 
 void Jobs::Run(const EntryPtr& e) {
-  auto child = Child::Spawn(options_.worker, {"job"}, [](const std::string&) {});
+  std::vector<std::string> arguments = {"job"};
+  for (const RootConfig& root : roots_->configs()) {
+    if (root.name == e->source.root) arguments.insert(arguments.end(), {"--read", root.directory});
+    if (root.name == e->output.root) arguments.insert(arguments.end(), {"--write", root.directory});
+  }
+  auto child = Child::Spawn(options_.worker, arguments, [](const std::string&) {});
   if (!child.ok()) {
     absl::MutexLock lock(&mu_);
     return End(e, glyd::v1::JOB_STATE_FAILED, child.status(), "");

@@ -165,6 +165,7 @@ class ServerService final : public glyd::v1::Server::CallbackService {
       out.set_worker_pid(s.pid);
       out.set_worker_restarts(s.restarts);
       out.set_error(s.error);
+      out.set_worker_sandbox(s.facts.sandbox());
       for (const std::string& t : s.facts.linear_targets()) out.add_linear_targets(t);
     }
     return FinishUnary(c, absl::OkStatus());

@@ -56,7 +56,8 @@ class CallProgress : public Progress {
 };
 
 // What the two kinds of worker do until their socket ends; the process's exit code.
-int RunDeviceWorker(const std::string& device, int threads, int socket);
+// `sandbox` is what EnterSandbox said.
+int RunDeviceWorker(const std::string& device, int threads, const std::string& sandbox, int socket);
 int RunJobWorker(int socket);
 
 }  // namespace glyd

@@ -35,8 +35,11 @@ struct LongCall {
 
 class DeviceWorker {
  public:
-  DeviceWorker(std::unique_ptr<Device> device, int threads, int socket)
-      : device_(std::move(device)), threads_(threads), channel_(socket) {}
+  DeviceWorker(std::unique_ptr<Device> device, int threads, std::string sandbox, int socket)
+      : device_(std::move(device)),
+        threads_(threads),
+        sandbox_(std::move(sandbox)),
+        channel_(socket) {}
 
   int Run() {
     ToWorker m;
@@ -134,6 +137,7 @@ class DeviceWorker {
     m.mutable_started()->set_model(info.model);
     m.mutable_started()->set_uuid(info.uuid);
     m.mutable_started()->set_total_bytes(info.total_bytes);
+    m.mutable_started()->set_sandbox(sandbox_);
     channel_.Send(call, std::move(m));
     channel_.SendDone(call, {});
   }
@@ -355,6 +359,7 @@ class DeviceWorker {
 
   const std::unique_ptr<Device> device_;
   const int threads_;
+  const std::string sandbox_;
   Channel channel_;
   absl::Mutex mu_;
   std::map<uint64_t, std::shared_ptr<ResidentModel>> models_ ABSL_GUARDED_BY(mu_);
@@ -365,14 +370,14 @@ class DeviceWorker {
 
 }  // namespace
 
-int RunDeviceWorker(const std::string& name, int threads, int socket) {
+int RunDeviceWorker(const std::string& name, int threads, const std::string& sandbox, int socket) {
   auto device = CreateDevice(name, threads);
   Channel channel(socket);
   if (!device.ok()) {
     channel.SendError(1, device.status());
     return 70;
   }
-  return DeviceWorker(*std::move(device), threads, socket).Run();
+  return DeviceWorker(*std::move(device), threads, sandbox, socket).Run();
 }
 
 }  // namespace glyd

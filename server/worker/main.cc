@@ -1,32 +1,41 @@
 #include <signal.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
-#include <thread>
 
+#include "base/cpus.h"
+#include "base/sha256.h"
 #include "server/worker/channel.h"
+#include "server/worker/sandbox.h"
 
-// glyd-worker device --device NAME --threads N | glyd-worker job: glydd's hands. Descriptor 3 is
-// the socket to glydd.
+// glyd-worker device|job [--device NAME] [--threads N] [--read DIR]... [--write DIR]...: glydd's
+// hands. Descriptor 3 is the socket to glydd.
 int main(int argc, char** argv) {
   constexpr int kSocket = 3;
   ::signal(SIGPIPE, SIG_IGN);
   // A write past RLIMIT_FSIZE is then an error that the writer names.
   ::signal(SIGXFSZ, SIG_IGN);
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   std::string device = "host";
   int threads = 0;
+  glyd::SandboxOptions sandbox;
   const std::string kind = argc > 1 ? argv[1] : "";
   for (int i = 2; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--device") == 0) device = argv[i + 1];
-    if (std::strcmp(argv[i], "--threads") == 0) threads = std::atoi(argv[i + 1]);
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--device") device = value;
+    if (flag == "--threads") threads = std::atoi(value.c_str());
+    if (flag == "--read") sandbox.read.push_back(value);
+    if (flag == "--write") sandbox.write.push_back(value);
   }
-  if (kind == "device") return glyd::RunDeviceWorker(device, threads, kSocket);
-  if (kind == "job") return glyd::RunJobWorker(kSocket);
-  std::fprintf(stderr, "glyd-worker is started by glydd; there is nothing to run by hand\n");
-  return 2;
+  if (kind != "device" && kind != "job") {
+    std::fprintf(stderr, "glyd-worker is started by glydd; there is nothing to run by hand\n");
+    return 2;
+  }
+  if (threads == 0) threads = glyd::AvailableCpus();
+  // The library reads its configuration at its first use, which the sandbox would not let it.
+  glyd::Sha256Hex("", 0);
+  sandbox.low_priority = kind == "job";
+  const std::string held = glyd::EnterSandbox(sandbox);
+  return kind == "device" ? glyd::RunDeviceWorker(device, threads, held, kSocket)
+                          : glyd::RunJobWorker(kSocket);
 }

@@ -263,8 +263,8 @@ absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, i
         uint64_t row = 0;
         for (const glyd::v1::Member& m : p.members()) {
           // A merged group's members are O rows each; an experts' weight is all rows.
-          const uint64_t count = p.experts() > 0 ? p.rows() : m.shape(0);
-          if (count % kStepRows != 0 || count > p.rows() - row)
+          const uint64_t count = p.experts() > 0 ? p.rows() : m.shape_size() == 0 ? 0 : m.shape(0);
+          if (count == 0 || count % kStepRows != 0 || count > p.rows() - row)
             return absl::DataLossError(
                 absl::StrCat("tensor \"", Printable(m.name()), "\": ", count, " rows do not fit"));
           Sha256 hash;
@@ -336,7 +336,8 @@ absl::StatusOr<const uint16_t*> ResidentModel::FindBias(const std::string& name)
                                                                    "\" has no bias in this save")),
                         "NO_BIAS");
     const glyd::v1::Tensor& tensor = table_.tensors(t->second);
-    if (tensor.dtype() != "BF16" || tensor.buffer().bytes() != m.shape(0) * sizeof(uint16_t))
+    if (tensor.dtype() != "BF16" || m.shape_size() == 0 ||
+        tensor.buffer().bytes() != m.shape(0) * sizeof(uint16_t))
       return absl::FailedPreconditionError(absl::StrCat("bias \"", Printable(of),
                                                         "\": ", tensor.buffer().bytes(),
                                                         " bytes for ", m.shape(0), " rows"));
