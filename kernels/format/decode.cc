@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/format/internal/fast.h"
 #include "kernels/format/pack.h"
@@ -55,8 +54,7 @@ void DecodeRowsWith(const HostKernels& kernels, const PackView& pack, uint64_t r
       const uint64_t n = std::min(kTileSteps, steps - s);
       decoder.Run((row0 / kStepRows + rb) * steps + s, n, tile, kTileCols);
       uint16_t* to = out + rb * kStepRows * cols + s * kStepCols;
-      for (int r = 0; r < kStepRows; ++r)
-        std::memcpy(to + r * cols, tile + r * kTileCols, n * kStepCols * sizeof *tile);
+      kernels.copy_rows(tile, kTileCols, to, cols, n);
     }
 }
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
@@ -19,19 +18,19 @@ constexpr uint64_t kTileCols = kTileSteps * kStepCols;
 
 // Goes through W a tile at a time: f(first step, steps, the tile's weights, kTileCols apart a row).
 template <typename F>
-absl::Status ForEachTile(const PackMeta& meta, const uint16_t* weights, F f) {
+absl::Status ForEachTile(const HostKernels& kernels, const PackMeta& meta, const uint16_t* weights,
+                         F f) {
   alignas(64) uint16_t tile[kStepRows * kTileCols];
   const uint64_t cols = meta.cols, steps = cols / kStepCols;
   for (uint64_t rb = 0; rb < meta.rows / kStepRows; ++rb)
     for (uint64_t s = 0; s < steps; s += kTileSteps) {
       const uint64_t n = std::min(kTileSteps, steps - s);
       const uint16_t* from = weights + rb * kStepRows * cols + s * kStepCols;
-      for (int r = 0; r < kStepRows; ++r) {
-        // The next tile's, while this one is packed. Past the matrix's end it does nothing.
+      // The next tile's, while this one is packed. Past the matrix's end it does nothing.
+      for (int r = 0; r < kStepRows; ++r)
         for (int line = 0; line < 4; ++line)
           __builtin_prefetch(from + r * cols + kTileCols + 32 * line, 0, 2);
-        std::memcpy(tile + r * kTileCols, from + r * cols, n * kStepCols * sizeof *tile);
-      }
+      kernels.copy_rows(from, cols, tile, kTileCols, n);
       GLYD_RETURN_IF_ERROR(f(rb * steps + s, n, tile));
     }
   return absl::OkStatus();
@@ -47,7 +46,7 @@ absl::Status EncodeMma(const HostKernels& kernels, const PackMeta& meta, const u
   uint8_t blocks[kTileSteps * kMaxBlockBytes + kSideSlackBytes];
   uint32_t sizes[kTileSteps];
   GLYD_RETURN_IF_ERROR(ForEachTile(
-      meta, weights, [&](uint64_t step, uint64_t n, const uint16_t* tile) -> absl::Status {
+      kernels, meta, weights, [&](uint64_t step, uint64_t n, const uint16_t* tile) -> absl::Status {
         const uint64_t bytes = kernels.encode_mma(codes, tile, {kTileCols, n},
                                                   &out->data[step * kMmaStepBytes], blocks, sizes);
         GLYD_RETURN_IF_ERROR(CheckBlocksBytes(meta, side.size() + bytes + kMmaTailBytes));
@@ -69,7 +68,7 @@ absl::Status EncodeMma12(const HostKernels& kernels, const PackMeta& meta, const
   uint32_t sizes[kTileSteps];
   uint64_t count = 0;
   GLYD_RETURN_IF_ERROR(ForEachTile(
-      meta, weights, [&](uint64_t step, uint64_t n, const uint16_t* tile) -> absl::Status {
+      kernels, meta, weights, [&](uint64_t step, uint64_t n, const uint16_t* tile) -> absl::Status {
         const uint64_t more = kernels.encode_mma12(codes, tile, {kTileCols, n},
                                                    &out->data[step * kMma12StepBytes], exc, sizes);
         count += more;

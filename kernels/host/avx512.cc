@@ -6,9 +6,19 @@
 
 namespace glyd::internal {
 
+namespace {
+
+GLYD_AVX512 void CopyRows(const uint16_t* from, uint64_t from_stride, uint16_t* to,
+                          uint64_t to_stride, uint64_t steps) {
+  CopyRowsBody(from, from_stride, to, to_stride, steps);
+}
+
+}  // namespace
+
 const HostKernels kAvx512Kernels = {
     .target = HostTarget::kAvx512,
     .histogram = avx512::Histogram,
+    .copy_rows = CopyRows,
     .encode_mma = avx512::EncodeMma,
     .encode_mma12 = avx512::EncodeMma12,
     .decode_mma = avx512::DecodeMma,

@@ -40,6 +40,10 @@ struct HostKernels {
 
   void (*histogram)(const uint16_t* weights, uint64_t n, uint64_t counts[256]);
 
+  // The 64 rows of a row block's `steps` steps from one place to another.
+  void (*copy_rows)(const uint16_t* from, uint64_t from_stride, uint16_t* to, uint64_t to_stride,
+                    uint64_t steps);
+
   // Write the run's `data`, its blocks or exceptions back to back into `side` (room for the most
   // above and the slack), and sizes[s]: bytes of step s's block, or its number of exceptions.
   // Return their sum.

@@ -191,6 +191,11 @@ void DecodeMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* si
   }
 }
 
+void CopyRows(const uint16_t* from, uint64_t from_stride, uint16_t* to, uint64_t to_stride,
+              uint64_t steps) {
+  CopyRowsBody(from, from_stride, to, to_stride, steps);
+}
+
 }  // namespace
 
 void HistogramByTables(const uint16_t* weights, uint64_t n, uint64_t counts[256]) {
@@ -221,6 +226,7 @@ void HistogramByTables(const uint16_t* weights, uint64_t n, uint64_t counts[256]
 const HostKernels kScalarKernels = {
     .target = HostTarget::kScalar,
     .histogram = HistogramByTables,
+    .copy_rows = CopyRows,
     .encode_mma = EncodeMma,
     .encode_mma12 = EncodeMma12,
     .decode_mma = DecodeMma,

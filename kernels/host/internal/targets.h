@@ -16,6 +16,15 @@ extern const HostKernels kAvx512Kernels;
 // Of any target: eight tables, so that equal exponents in a row do not wait for each other.
 void HistogramByTables(const uint16_t* weights, uint64_t n, uint64_t counts[256]);
 
+// `kernels/host/kernels.h` copy_rows, for a target's function to inline.
+__attribute__((always_inline)) inline void CopyRowsBody(const uint16_t* from, uint64_t from_stride,
+                                                        uint16_t* to, uint64_t to_stride,
+                                                        uint64_t steps) {
+  for (int r = 0; r < kStepRows; ++r, from += from_stride, to += to_stride)
+    for (uint64_t s = 0; s < steps; ++s)
+      __builtin_memcpy(to + kStepCols * s, from + kStepCols * s, kStepCols * sizeof *to);
+}
+
 // Both layouts keep a byte a weight: weights i 0-15 of all lanes, then 16-31.
 inline constexpr int kHalfBytes = kStepWeights / 2;
 
