@@ -23,6 +23,9 @@ const HostKernels kAvx512Kernels = {
     .encode_mma12 = avx512::EncodeMma12,
     .decode_mma = avx512::DecodeMma,
     .decode_mma12 = avx512::DecodeMma12,
+    .panel_mma = avx512::PanelMma,
+    .panel_mma12 = avx512::PanelMma12,
+    .multiply_panel = avx512::MultiplyPanel,
 };
 
 }  // namespace glyd::internal

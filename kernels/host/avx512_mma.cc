@@ -159,8 +159,9 @@ GLYD_AVX512_INLINE __m512i Expand(uint32_t tier, __m512i digits, const uint8_t**
   return e;
 }
 
-GLYD_AVX512 void DecodeStep(const StepCodes& codes, const uint8_t* data, const uint8_t* block,
-                            uint32_t size, uint16_t* out, uint64_t stride) {
+template <typename Sink>
+GLYD_AVX512_INLINE void DecodeStep(const StepCodes& codes, const uint8_t* data,
+                                   const uint8_t* block, uint32_t size, uint64_t step, Sink sink) {
   alignas(64) uint8_t digits2[kListBytes], escapes1[kListBytes + 64], escapes2[kListBytes + 64];
   const uint32_t t1 = CountFirstEscapes(data);
   uint32_t t2 = 0;
@@ -199,7 +200,7 @@ GLYD_AVX512 void DecodeStep(const StepCodes& codes, const uint8_t* data, const u
       x[h] = Select(low_bits, merged_low, _mm512_slli_epi16(merged_high, 8));
       y[h] = Select(low_bits, _mm512_srli_epi16(merged_low, 8), merged_high);
     }
-    StoreRows({x[0], y[0], x[1], y[1]}, out, stride, g);
+    sink.Put(step, g, {x[0], y[0], x[1], y[1]});
   }
 }
 
@@ -220,8 +221,15 @@ GLYD_AVX512 uint64_t EncodeMma(const StepCodes& codes, const uint16_t* weights, 
 GLYD_AVX512 void DecodeMma(const StepCodes& codes, const uint8_t* data, const uint8_t* side,
                            const int32_t* base, StepRun run, uint16_t* out) {
   for (uint64_t s = 0; s < run.steps; ++s)
-    DecodeStep(codes, data + kMmaStepBytes * s, side + base[s], base[s + 1] - base[s],
-               out + kStepCols * s, run.stride);
+    DecodeStep(codes, data + kMmaStepBytes * s, side + base[s], base[s + 1] - base[s], s,
+               RowSink{out, run.stride});
+}
+
+GLYD_AVX512 void PanelMma(const StepCodes& codes, const uint8_t* data, const uint8_t* side,
+                          const int32_t* base, uint64_t steps, float* panel) {
+  for (uint64_t s = 0; s < steps; ++s)
+    DecodeStep(codes, data + kMmaStepBytes * s, side + base[s], base[s + 1] - base[s], s,
+               PanelSink{panel});
 }
 
 }  // namespace glyd::internal::avx512

@@ -65,8 +65,8 @@ GLYD_AVX512_INLINE uint32_t* EncodeStep(__m512i hb, const uint16_t* weights, uin
   return exc;
 }
 
-GLYD_AVX512_INLINE void DecodeStep(__m512i hb, const uint8_t* data, uint16_t* out,
-                                   uint64_t stride) {
+template <typename Sink>
+GLYD_AVX512_INLINE void DecodeStep(__m512i hb, const uint8_t* data, uint64_t step, Sink sink) {
   const __m512i split = Load(kSplitToMerged.data()), alternate = Load(kAlternateToMerged.data());
   const __m512i code_bits = _mm512_set1_epi8(static_cast<char>(0x87));
   const __m512i low_bits = _mm512_set1_epi16(0x00FF);
@@ -81,11 +81,22 @@ GLYD_AVX512_INLINE void DecodeStep(__m512i hb, const uint8_t* data, uint16_t* ou
     const __m512i odd_high = _mm512_permutexvar_epi8(alternate, odd);  // b's, d's
     const __m512i low_ab = _mm512_permutexvar_epi8(split, Load(low + 64 * g));
     const __m512i low_cd = _mm512_permutexvar_epi8(split, Load(low + kHalfBytes + 64 * g));
-    StoreRows({Select(low_bits, low_ab, _mm512_slli_epi16(even_high, 8)),
-               Select(low_bits, _mm512_srli_epi16(low_ab, 8), _mm512_slli_epi16(odd_high, 8)),
-               Select(low_bits, low_cd, even_high),
-               Select(low_bits, _mm512_srli_epi16(low_cd, 8), odd_high)},
-              out, stride, g);
+    sink.Put(step, g,
+             {Select(low_bits, low_ab, _mm512_slli_epi16(even_high, 8)),
+              Select(low_bits, _mm512_srli_epi16(low_ab, 8), _mm512_slli_epi16(odd_high, 8)),
+              Select(low_bits, low_cd, even_high),
+              Select(low_bits, _mm512_srli_epi16(low_cd, 8), odd_high)});
+  }
+}
+
+template <typename Sink>
+GLYD_AVX512_INLINE void DecodeSteps(const StepCodes& codes, const uint8_t* data,
+                                    const uint32_t* side, const int32_t* base, uint64_t steps,
+                                    Sink sink) {
+  const __m512i hb = _mm512_set1_epi8(static_cast<char>(codes.hb));
+  for (uint64_t s = 0; s < steps; ++s) {
+    DecodeStep(hb, data + kMma12StepBytes * s, s, sink);
+    sink.Apply(s, side + base[s], base[s + 1] - base[s]);
   }
 }
 
@@ -106,11 +117,12 @@ GLYD_AVX512 uint64_t EncodeMma12(const StepCodes& codes, const uint16_t* weights
 
 GLYD_AVX512 void DecodeMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
                              const int32_t* base, StepRun run, uint16_t* out) {
-  const __m512i hb = _mm512_set1_epi8(static_cast<char>(codes.hb));
-  for (uint64_t s = 0; s < run.steps; ++s) {
-    DecodeStep(hb, data + kMma12StepBytes * s, out + kStepCols * s, run.stride);
-    ApplyExceptions(side + base[s], base[s + 1] - base[s], out + kStepCols * s, run.stride);
-  }
+  DecodeSteps(codes, data, side, base, run.steps, RowSink{out, run.stride});
+}
+
+GLYD_AVX512 void PanelMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
+                            const int32_t* base, uint64_t steps, float* panel) {
+  DecodeSteps(codes, data, side, base, steps, PanelSink{panel});
 }
 
 }  // namespace glyd::internal::avx512

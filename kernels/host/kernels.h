@@ -35,6 +35,22 @@ struct StepRun {
   uint64_t steps = 0;
 };
 
+// A panel: up to kPanelSteps steps of a row block as fp32, for products. Its vectors of 16 are two
+// rows' columns of one parity, 8 of each: [g][pair][step][parity][two rows][8], rows r = 8 n + g
+// with n = kPanelRows[pair][0 or 1].
+inline constexpr int kPanelSteps = 4;  // 16 KB: with its activations in any first-level cache
+inline constexpr int kPanelPairs = 4;
+inline constexpr int kPanelFloats = kStepWeights * kPanelSteps;
+inline constexpr int kPanelRows[kPanelPairs][2] = {{0, 2}, {1, 3}, {4, 6}, {5, 7}};
+// Where [g][pair][step] starts.
+constexpr int PanelAt(int g, int pair, uint64_t step) {
+  return static_cast<int>(32 * ((kPanelPairs * g + pair) * kPanelSteps + step));
+}
+// A row block's running sums of one row of activations: [g][pair][two rows][8].
+inline constexpr int kSumsPerRow = 8;
+inline constexpr int kSumFloats = kStepRows * kSumsPerRow;
+constexpr int SumsAt(int g, int pair) { return 16 * (kPanelPairs * g + pair); }
+
 struct HostKernels {
   HostTarget target = HostTarget::kScalar;
 
@@ -58,6 +74,17 @@ struct HostKernels {
                      const int32_t* base, StepRun run, uint16_t* out);
   void (*decode_mma12)(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
                        const int32_t* base, StepRun run, uint16_t* out);
+
+  // The same into a panel; `steps` is kPanelSteps at most.
+  void (*panel_mma)(const StepCodes& codes, const uint8_t* data, const uint8_t* side,
+                    const int32_t* base, uint64_t steps, float* panel);
+  void (*panel_mma12)(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
+                      const int32_t* base, uint64_t steps, float* panel);
+  // sums[i] += the panel's products with row i of m of x: for each sum, step by step, the even
+  // column's and then the odd one's, each by one fused multiply-add. Rows of x are `x_stride`
+  // apart, their columns in each 16 split: 8 even ones, 8 odd ones.
+  void (*multiply_panel)(const float* panel, uint64_t steps, const float* x, uint64_t x_stride,
+                         uint64_t m, float* sums);
 };
 
 // `target` is one of AvailableTargets().

@@ -191,6 +191,23 @@ void DecodeMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* si
   }
 }
 
+// Panels by way of rows, which stay in the first-level cache.
+using PanelRows = uint16_t[kStepRows * kStepCols * kPanelSteps];
+
+void PanelMma(const StepCodes& codes, const uint8_t* data, const uint8_t* side, const int32_t* base,
+              uint64_t steps, float* panel) {
+  alignas(64) PanelRows rows;
+  DecodeMma(codes, data, side, base, {kStepCols * kPanelSteps, steps}, rows);
+  PanelFromRows(rows, steps, panel);
+}
+
+void PanelMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
+                const int32_t* base, uint64_t steps, float* panel) {
+  alignas(64) PanelRows rows;
+  DecodeMma12(codes, data, side, base, {kStepCols * kPanelSteps, steps}, rows);
+  PanelFromRows(rows, steps, panel);
+}
+
 void CopyRows(const uint16_t* from, uint64_t from_stride, uint16_t* to, uint64_t to_stride,
               uint64_t steps) {
   CopyRowsBody(from, from_stride, to, to_stride, steps);
@@ -231,6 +248,9 @@ const HostKernels kScalarKernels = {
     .encode_mma12 = EncodeMma12,
     .decode_mma = DecodeMma,
     .decode_mma12 = DecodeMma12,
+    .panel_mma = PanelMma,
+    .panel_mma12 = PanelMma12,
+    .multiply_panel = MultiplyPanelScalar,
 };
 
 }  // namespace glyd::internal

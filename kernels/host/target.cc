@@ -9,8 +9,8 @@ std::vector<HostTarget> Detect() {
   std::vector<HostTarget> targets = {HostTarget::kScalar};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
-      !__builtin_cpu_supports("popcnt"))
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("popcnt"))
     return targets;
   targets.push_back(HostTarget::kAvx2);
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -20,10 +20,10 @@ struct LinearArgs {
 
 // On the CPU, with `threads` threads (1 at least). A row's bits depend on W, its x row and bias
 // alone: not on M, threads, the CPU's features or the caller's floating-point modes. They are those
-// of this arithmetic, all fp32, every product and sum rounded to nearest even: sum p (0-7) takes
-// columns 2p and 2p + 1 of each 16 in the order of k; s = ((p0 + p4) + (p2 + p6)) + ((p1 + p5) +
-// (p3 + p7)); then the bias is added; then bf16, to nearest even, every NaN as 0x7FC0.
-// InvalidArgument for null pointers with M > 0, and for sizes that no memory has.
+// of this arithmetic, all fp32, to nearest even: sum p (0-7) takes columns 2p and 2p + 1 of each 16
+// in the order of k, each by a fused multiply-add; s = ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 +
+// p7)); then the bias is added; then bf16, every NaN as 0x7FC0. InvalidArgument for null pointers
+// with M > 0, and for sizes that no memory has.
 absl::Status LinearOnHost(const LinearArgs& args, int threads);
 
 }  // namespace glyd

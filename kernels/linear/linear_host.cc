@@ -10,15 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
-#include "kernels/linear/internal/tile.h"
+#include "kernels/host/kernels.h"
+#include "kernels/linear/internal/with.h"
 #include "kernels/linear/linear.h"
 
 namespace glyd {
 namespace {
-
-using internal::kSums;
-using internal::kTileCols;
-using internal::kTileSteps;
 
 // Rows of x a pass over W takes: their sums of a row block are 128 KB, which a second-level cache
 // holds.
@@ -48,31 +45,50 @@ float Widen(uint16_t v) { return std::bit_cast<float>(uint32_t{v} << 16); }
 
 // One pass: `m` rows of x, at most kPassRows, by all of W.
 struct Pass {
+  const HostKernels& kernels;
   const LinearArgs& args;
-  const float* x;  // [m, K], columns split
+  const StepCodes codes;
+  const float* x;  // [m, K] with each 16 columns split, the even ones first
   uint64_t row0, m;
 };
 
-void MultiplyRowBlock(const Pass& pass, uint64_t rb, float* sums) {
+void DecodePanel(const Pass& pass, uint64_t step, uint64_t steps, float* panel) {
   const PackView& w = pass.args.pack;
-  const uint64_t cols = w.meta.cols, steps = cols / kStepCols;
-  alignas(64) uint16_t tile[kStepRows * kTileCols];
-  std::fill_n(sums, pass.m * kStepRows * kSums, 0.0f);
-  for (uint64_t s = 0; s < steps; s += kTileSteps) {
-    const int n = static_cast<int>(std::min<uint64_t>(kTileSteps, steps - s));
-    DecodeSteps(w, rb * steps + s, n, tile, n * kStepCols);
-    internal::AddTile(tile, n, pass.x + s * kStepCols, cols, pass.m, sums);
+  if (w.meta.layout == Layout::kMma)
+    pass.kernels.panel_mma(pass.codes, w.data + step * kMmaStepBytes, w.side, w.base + step, steps,
+                           panel);
+  else
+    pass.kernels.panel_mma12(pass.codes, w.data + step * kMma12StepBytes,
+                             reinterpret_cast<const uint32_t*>(w.side), w.base + step, steps,
+                             panel);
+}
+
+void WriteRows(const Pass& pass, uint64_t rb, const float* sums) {
+  const uint64_t rows = pass.args.pack.meta.rows;
+  for (uint64_t i = 0; i < pass.m; ++i, sums += kSumFloats) {
+    uint16_t* y = pass.args.y + (pass.row0 + i) * rows + rb * kStepRows;
+    for (int g = 0; g < 8; ++g)
+      for (int pair = 0; pair < kPanelPairs; ++pair)
+        for (int row = 0; row < 2; ++row) {
+          const float* p = sums + SumsAt(g, pair) + 8 * row;
+          const int r = 8 * kPanelRows[pair][row] + g;
+          float sum = ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
+          if (pass.args.bias != nullptr) sum += Widen(pass.args.bias[rb * kStepRows + r]);
+          y[r] = RoundToBf16(sum);
+        }
   }
-  const uint16_t* bias = pass.args.bias;
-  for (uint64_t i = 0; i < pass.m; ++i) {
-    uint16_t* y = pass.args.y + (pass.row0 + i) * w.meta.rows + rb * kStepRows;
-    for (int r = 0; r < kStepRows; ++r) {
-      const float* p = sums + (i * kStepRows + r) * kSums;
-      float sum = ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
-      if (bias != nullptr) sum += Widen(bias[rb * kStepRows + r]);
-      y[r] = RoundToBf16(sum);
-    }
+}
+
+void MultiplyRowBlock(const Pass& pass, uint64_t rb, float* sums) {
+  const uint64_t cols = pass.args.pack.meta.cols, steps = cols / kStepCols;
+  alignas(64) float panel[kPanelFloats];
+  std::fill_n(sums, pass.m * kSumFloats, 0.0f);
+  for (uint64_t s = 0; s < steps; s += kPanelSteps) {
+    const uint64_t n = std::min<uint64_t>(kPanelSteps, steps - s);
+    DecodePanel(pass, rb * steps + s, n, panel);
+    pass.kernels.multiply_panel(panel, n, pass.x + s * kStepCols, cols, pass.m, sums);
   }
+  WriteRows(pass, rb, sums);
 }
 
 void RunPass(const Pass& pass, int threads) {
@@ -80,7 +96,7 @@ void RunPass(const Pass& pass, int threads) {
   std::atomic<uint64_t> next{0};
   const auto work = [&] {
     const DefaultFloatModes modes;
-    std::vector<float> sums(pass.m * kStepRows * kSums);
+    std::vector<float> sums(pass.m * kSumFloats);
     for (uint64_t rb; (rb = next.fetch_add(1, std::memory_order_relaxed)) < row_blocks;)
       MultiplyRowBlock(pass, rb, sums.data());
   };
@@ -98,11 +114,21 @@ void RunPass(const Pass& pass, int threads) {
   for (std::thread& t : helpers) t.join();
 }
 
+void SplitColumns(const uint16_t* x, uint64_t n, float* out) {
+  for (uint64_t c = 0; c < n; c += kStepCols)
+    for (int p = 0; p < kSumsPerRow; ++p) {
+      out[c + p] = Widen(x[c + 2 * p]);
+      out[c + kSumsPerRow + p] = Widen(x[c + 2 * p + 1]);
+    }
+}
+
 }  // namespace
 
-absl::Status LinearOnHost(const LinearArgs& args, int threads) {
+namespace internal {
+
+absl::Status LinearWith(const HostKernels& kernels, const LinearArgs& args, int threads) {
   if (args.m == 0) return absl::OkStatus();
-  const uint64_t rows = args.pack.meta.rows, cols = args.pack.meta.cols;
+  const PackMeta& meta = args.pack.meta;
   if (args.x == nullptr || args.y == nullptr || args.pack.data == nullptr)
     return absl::InvalidArgumentError(absl::StrCat("linear: ",
                                                    args.x == nullptr   ? "x"
@@ -110,16 +136,24 @@ absl::Status LinearOnHost(const LinearArgs& args, int threads) {
                                                                        : "the pack",
                                                    " is null, with M ", args.m));
   uint64_t x_bytes, y_bytes;
-  if (!CheckedMul(args.m, 2 * cols, &x_bytes) || !CheckedMul(args.m, 2 * rows, &y_bytes))
-    return absl::InvalidArgumentError(
-        absl::StrCat("linear: M ", args.m, " by [", rows, ", ", cols, "] is more than 2^64 bytes"));
-  std::vector<float> x(std::min(args.m, kPassRows) * cols);
+  if (!CheckedMul(args.m, 2 * meta.cols, &x_bytes) || !CheckedMul(args.m, 2 * meta.rows, &y_bytes))
+    return absl::InvalidArgumentError(absl::StrCat("linear: M ", args.m, " by [", meta.rows, ", ",
+                                                   meta.cols, "] is more than 2^64 bytes"));
+  const StepCodes codes =
+      meta.layout == Layout::kMma ? StepCodes{.tiers = meta.tiers} : StepCodes::ForMma12(meta.hb);
+  std::vector<float> x(std::min(args.m, kPassRows) * meta.cols);
   for (uint64_t row0 = 0; row0 < args.m; row0 += kPassRows) {
-    const Pass pass{args, x.data(), row0, std::min(kPassRows, args.m - row0)};
-    internal::SplitColumns(args.x + row0 * cols, pass.m * cols, x.data());
+    const Pass pass{kernels, args, codes, x.data(), row0, std::min(kPassRows, args.m - row0)};
+    SplitColumns(args.x + row0 * meta.cols, pass.m * meta.cols, x.data());
     RunPass(pass, threads);
   }
   return absl::OkStatus();
+}
+
+}  // namespace internal
+
+absl::Status LinearOnHost(const LinearArgs& args, int threads) {
+  return internal::LinearWith(ChosenKernels(), args, threads);
 }
 
 }  // namespace glyd

@@ -12,7 +12,7 @@
 // 16 words each. Bytes of two rows travel merged, one row's at even places and the other's at odd
 // ones; four rows' bytes in the order of the format are two vectors, 16 bytes a lane t.
 
-#define GLYD_AVX2 __attribute__((target("avx2,popcnt,bmi")))
+#define GLYD_AVX2 __attribute__((target("avx2,fma,bmi,popcnt")))
 #define GLYD_AVX2_INLINE GLYD_AVX2 inline __attribute__((always_inline))
 
 namespace glyd::internal::avx2 {
@@ -91,6 +91,9 @@ void DecodeMma(const StepCodes& codes, const uint8_t* data, const uint8_t* side,
                const int32_t* base, StepRun run, uint16_t* out);
 void DecodeMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
                  const int32_t* base, StepRun run, uint16_t* out);
+
+void MultiplyPanel(const float* panel, uint64_t steps, const float* x, uint64_t x_stride,
+                   uint64_t m, float* sums);
 
 }  // namespace glyd::internal::avx2
 

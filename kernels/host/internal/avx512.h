@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/host/internal/targets.h"
 #include "kernels/host/kernels.h"
 
 // What the two layouts share in AVX-512. A group g is rows g, 8 + g, ... 56 + g of a step: 128
@@ -97,6 +98,34 @@ GLYD_AVX512_INLINE void StoreRows(const Rows& rows, uint16_t* step, uint64_t str
   StoreTwo(rows.d, row + 5 * n, row + 7 * n);
 }
 
+// Where decoded rows go: rows of W, or a panel. Passed by value: by reference, GCC 12 at -O3 took a
+// function that stored through one for a function without effects and dropped the calls.
+struct RowSink {
+  uint16_t* out;
+  uint64_t stride;
+  GLYD_AVX512_INLINE void Put(uint64_t step, int g, const Rows& rows) const {
+    StoreRows(rows, out + kStepCols * step, stride, g);
+  }
+  GLYD_AVX512_INLINE void Apply(uint64_t step, const uint32_t* exc, int32_t count) const {
+    ApplyExceptions(exc, count, out + kStepCols * step, stride);
+  }
+};
+struct PanelSink {
+  float* panel;
+  GLYD_AVX512_INLINE void Put(uint64_t step, int g, const Rows& rows) const {
+    const __m512i pairs[kPanelPairs] = {rows.a, rows.b, rows.c, rows.d};
+    for (int pair = 0; pair < kPanelPairs; ++pair) {
+      float* at = panel + PanelAt(g, pair, step);
+      Store(at, _mm512_slli_epi32(pairs[pair], 16));
+      Store(at + 16,
+            _mm512_and_si512(pairs[pair], _mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
+    }
+  }
+  GLYD_AVX512_INLINE void Apply(uint64_t step, const uint32_t* exc, int32_t count) const {
+    ApplyPanelExceptions(step, exc, count, panel);
+  }
+};
+
 // The low or high bytes of two vectors' words, merged: x's at even places, y's at odd ones.
 GLYD_AVX512_INLINE __m512i MergeLow(__m512i x, __m512i y) {
   return Select(_mm512_set1_epi16(0x00FF), x, _mm512_slli_epi16(y, 8));
@@ -114,6 +143,13 @@ void DecodeMma(const StepCodes& codes, const uint8_t* data, const uint8_t* side,
                const int32_t* base, StepRun run, uint16_t* out);
 void DecodeMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
                  const int32_t* base, StepRun run, uint16_t* out);
+
+void PanelMma(const StepCodes& codes, const uint8_t* data, const uint8_t* side, const int32_t* base,
+              uint64_t steps, float* panel);
+void PanelMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
+                const int32_t* base, uint64_t steps, float* panel);
+void MultiplyPanel(const float* panel, uint64_t steps, const float* x, uint64_t x_stride,
+                   uint64_t m, float* sums);
 
 }  // namespace glyd::internal::avx512
 

@@ -36,6 +36,22 @@ inline void ApplyExceptions(const uint32_t* exc, int32_t count, uint16_t* out, u
   }
 }
 
+// The same in a panel: the high byte of a weight is that of its float.
+inline void ApplyPanelExceptions(uint64_t step, const uint32_t* exc, int32_t count, float* panel) {
+  uint8_t* const bytes = reinterpret_cast<uint8_t*>(panel);
+  for (const uint32_t* e = exc; e < exc + count; ++e) {
+    const int q = static_cast<int>(*e & 0x3FF), n = (q & 31) >> 2, column = StepCol(q);
+    const int pair = 2 * (n >> 2) + (n & 1), row = n >> 1 & 1;
+    const int at = PanelAt(q >> 7, pair, step) + 16 * (column & 1) + 8 * row + (column >> 1);
+    bytes[4 * at + 3] ^= static_cast<uint8_t>(*e >> 16);
+  }
+}
+
+// A panel from decoded rows, 16 * kPanelSteps apart: what targets do that do not decode into it.
+void PanelFromRows(const uint16_t* rows, uint64_t steps, float* panel);
+void MultiplyPanelScalar(const float* panel, uint64_t steps, const float* x, uint64_t x_stride,
+                         uint64_t m, float* sums);
+
 }  // namespace glyd::internal
 
 #endif  // GLYD_KERNELS_HOST_INTERNAL_TARGETS_H_
