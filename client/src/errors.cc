@@ -49,7 +49,11 @@ absl::Status ToStatus(const grpc::Status& status, absl::string_view server) {
     return WithReason(absl::UnavailableError(absl::StrCat("the connection to ", Printable(server),
                                                           " was lost: is glydd still running?")),
                       kReasonConnectionLost);
-  absl::Status s = WithReason(absl::Status(code, status.error_message()), reason);
+  const std::string text = status.error_message().empty()
+                               ? absl::StrCat(Printable(server), " answers ",
+                                              absl::StatusCodeToString(code), " and no more")
+                               : status.error_message();
+  absl::Status s = WithReason(absl::Status(code, text), reason);
   if (wait > absl::ZeroDuration())
     s.SetPayload(kRetryAfterPayload, absl::Cord(absl::FormatDuration(wait)));
   return s;

@@ -49,6 +49,11 @@ TEST(ToStatus, UnavailableWithoutReasonIsALostConnection) {
   EXPECT_EQ(Reason(told), "MODEL_NAME_TAKEN");
 }
 
+TEST(ToStatus, NoTextIsToldAsThat) {
+  EXPECT_EQ(ToStatus(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""), "unix:/s").message(),
+            "unix:/s answers UNIMPLEMENTED and no more");
+}
+
 TEST(ToStatus, OkIsOk) {
   EXPECT_TRUE(ToStatus(grpc::Status::OK, "unix:/s").ok());
   EXPECT_EQ(Reason(absl::OkStatus()), "");

@@ -5,14 +5,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "packer/testing/fixtures.h"
-#include "tests/support/process.h"
+#include "tests/e2e/daemon.h"
 
 namespace glyd::testing {
 namespace {
@@ -26,17 +26,27 @@ using Json = nlohmann::json;
 
 class CliFiles : public ::testing::Test {
  protected:
-  Outcome Glyd(std::vector<std::string> args, ProcessOptions options = {}) {
-    args.insert(args.begin(), Program("glyd"));
-    options.env.emplace("GLYD_SERVER", "");
-    options.env.emplace("XDG_RUNTIME_DIR", dir_.path());
-    return testing::Run(args, options);
+  // `env`: options and settings of env(1).
+  Finished Glyd(const std::vector<std::string>& args, const std::vector<std::string>& env = {}) {
+    std::vector<std::string> wrap = {"/usr/bin/env", "--unset=GLYD_SERVER"};
+    wrap.insert(wrap.end(), env.begin(), env.end());
+    wrap.push_back("XDG_RUNTIME_DIR=" + dir_.path());
+    Process p("glyd", args, wrap);
+    const int code = p.Wait();
+    return {code, p.out(), p.err()};
+  }
+  // A script of bash, $0 the program and $1... the rest.
+  Finished Bash(const std::string& script, const std::vector<std::string>& args = {}) {
+    std::vector<std::string> all = {"-c", script,
+                                    std::string(std::getenv("GLYD_BIN_DIR")) + "/glyd"};
+    all.insert(all.end(), args.begin(), args.end());
+    return RunProgram("/bin/bash", all);
   }
   // A small Llama checkpoint with biases, and a save of it.
   std::string Checkpoint() const { return CheckpointCases() + "/llama-biases"; }
   std::string Save() {
     const std::string save = dir_ / "save";
-    const Outcome o = Glyd({"-q", "pack", Checkpoint(), save, "--layout", "mma12"});
+    const Finished o = Glyd({"-q", "pack", Checkpoint(), save, "--layout", "mma12"});
     EXPECT_EQ(o.code, 0) << o.err;
     return save;
   }
@@ -69,7 +79,7 @@ TEST_F(CliFiles, WrongUsageIsExit2AndSaysSoOnStderr) {
       {"--server"},
   };
   for (const auto& args : wrong) {
-    const Outcome o = Glyd(args);
+    const Finished o = Glyd(args);
     EXPECT_EQ(o.code, 2) << ::testing::PrintToString(args) << o.err;
     EXPECT_THAT(o.out, IsEmpty()) << ::testing::PrintToString(args);
     EXPECT_THAT(o.err, StartsWith("glyd: ")) << ::testing::PrintToString(args);
@@ -77,7 +87,7 @@ TEST_F(CliFiles, WrongUsageIsExit2AndSaysSoOnStderr) {
 }
 
 TEST_F(CliFiles, HelpAndVersionGoToStdout) {
-  Outcome o = Glyd({"--help"});
+  Finished o = Glyd({"--help"});
   EXPECT_EQ(o.code, 0);
   for (const char* verb :
        {"pack", "verify", "unpack", "load", "unload", "ps", "show", "hash", "linear", "jobs"})
@@ -102,13 +112,13 @@ TEST_F(CliFiles, NoDaemonIsExit3AndNamesTheSocket) {
                                              {"attach", "x"},
                                              {"verify", "x", "--resident"},
                                              {"pack", "r/a", "r/b", "--job"}}) {
-    const Outcome o = Glyd(args);
+    const Finished o = Glyd(args);
     EXPECT_EQ(o.code, 3) << args[0] << o.err;
     EXPECT_THAT(o.err, AllOf(HasSubstr(dir_ / "glydd/glydd.sock"), HasSubstr("glydd --socket")))
         << args[0];
     EXPECT_THAT(o.out, IsEmpty()) << args[0];
   }
-  Outcome o = Glyd({"ps"}, {.env = {{"GLYD_SERVER", "unix:" + dir_ / "other.sock"}}});
+  Finished o = Glyd({"ps"}, {"GLYD_SERVER=unix:" + dir_ / "other.sock"});
   EXPECT_EQ(o.code, 3);
   EXPECT_THAT(o.err, HasSubstr("other.sock"));
   // A socket file that nobody listens on any more.
@@ -124,7 +134,7 @@ TEST_F(CliFiles, NoDaemonIsExit3AndNamesTheSocket) {
 
 TEST_F(CliFiles, PacksVerifiesShowsAndUnpacks) {
   const std::string save = dir_ / "save";
-  Outcome o = Glyd({"-o", "json", "pack", Checkpoint(), save, "--layout", "mma12"});
+  Finished o = Glyd({"-o", "json", "pack", Checkpoint(), save, "--layout", "mma12"});
   ASSERT_EQ(o.code, 0) << o.err;
   Json packed = Json::parse(o.out);
   EXPECT_GT(packed.at("packs"), 0);
@@ -142,7 +152,7 @@ TEST_F(CliFiles, PacksVerifiesShowsAndUnpacks) {
   o = Glyd({"show", save, "-o", "json"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(Json::parse(o.out).at("packs").size(), packed.at("packs"));
-  o = Glyd({"show", "save"}, {.cwd = dir_.path()});
+  o = Glyd({"show", "save"}, {"--chdir=" + dir_.path()});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("glyd-v3 mma12"));
 
@@ -172,7 +182,7 @@ TEST_F(CliFiles, PackErrorsNameTheirObjectAndLeaveNothing) {
                                          {{"unpack", dir_ / "empty", out}, "glyd.json"},
                                          {{"verify", dir_ / "empty"}, "glyd.json"},
                                          {{"show", dir_ / "empty"}, "glyd.json"}}) {
-    const Outcome o = Glyd(c.args);
+    const Finished o = Glyd(c.args);
     EXPECT_EQ(o.code, 1) << c.says << o.err;
     EXPECT_THAT(o.err, AllOf(StartsWith("glyd: "), HasSubstr(c.says)));
     EXPECT_EQ(ListDir(dir_.path()), before) << c.says;
@@ -188,7 +198,7 @@ TEST_F(CliFiles, OneBadSaveAmongSeveralFailsVerifyAndNamesTheTensor) {
     if (name == "model.safetensors") content[content.size() - 1] ^= 1;
     WriteFile(bad + "/" + name, content);
   }
-  Outcome o = Glyd({"verify", save, bad});
+  Finished o = Glyd({"verify", save, bad});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.out, AllOf(HasSubstr(save + ": ok"), HasSubstr(bad + ": BAD")));
   EXPECT_THAT(o.err, StartsWith("glyd: "));
@@ -201,13 +211,12 @@ TEST_F(CliFiles, OneBadSaveAmongSeveralFailsVerifyAndNamesTheTensor) {
 }
 
 TEST_F(CliFiles, AFullDiskIsTold) {
-  Outcome o = Glyd({"version"}, {.output_file = "/dev/full"});
+  Finished o = Bash("exec \"$0\" version > /dev/full");
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("No space left on device"));
 
   // A file size limit in place of a small disk: the write fails, where SIGXFSZ would kill.
-  const std::string command = "ulimit -f 8; exec \"$0\" pack \"$1\" \"$2\"";
-  o = testing::Run({"/bin/bash", "-c", command, Program("glyd"), Checkpoint(), dir_ / "out"});
+  o = Bash("ulimit -f 8; exec \"$0\" pack \"$1\" \"$2\"", {Checkpoint(), dir_ / "out"});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, AllOf(HasSubstr("File too large"), HasSubstr("bytes")));
   EXPECT_THAT(ListDir(dir_.path()), IsEmpty());
@@ -217,7 +226,7 @@ TEST_F(CliFiles, InterruptedIsExit130AndNothingIsHalfWritten) {
   // 600 MB of zeros, sparse: long enough to be met at work.
   const std::string model = dir_ / "model";
   ASSERT_EQ(::mkdir(model.c_str(), 0700), 0);
-  const Outcome made = testing::Run({"/usr/bin/python3", "-c", R"(
+  const Finished made = RunProgram("/usr/bin/python3", {"-c", R"(
 import json, struct, sys
 hidden, layers, heads = 1024, 24, 16
 config = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=hidden, intermediate_size=4096,
@@ -242,10 +251,10 @@ with open(sys.argv[1] + "/model.safetensors", "wb") as f:
     f.truncate(8 + len(text) + at)
 json.dump(config, open(sys.argv[1] + "/config.json", "w"))
 )",
-                                     model});
+                                                        model});
   ASSERT_EQ(made.code, 0) << made.err;
   for (const int signal : {SIGINT, SIGTERM}) {
-    Process p({Program("glyd"), "pack", model, dir_ / "out"});
+    Process p("glyd", {"pack", model, dir_ / "out"});
     // At work once its temporary directory is there.
     ASSERT_TRUE(Eventually([&] { return ListDir(dir_.path()).size() > 1 || !p.running(); }));
     ASSERT_TRUE(p.running()) << p.err();
@@ -256,15 +265,13 @@ json.dump(config, open(sys.argv[1] + "/config.json", "w"))
 }
 
 TEST_F(CliFiles, CompletionIsAScriptThatBashTakes) {
-  const Outcome o = Glyd({"completion", "bash"});
+  const Finished o = Glyd({"completion", "bash"});
   ASSERT_EQ(o.code, 0);
-  const Outcome words = testing::Run(
-      {"/bin/bash", "-c",
-       o.out + "COMP_WORDS=(glyd pack --lay); COMP_CWORD=2; _glyd; echo \"${COMPREPLY[@]}\""});
+  const Finished words =
+      Bash(o.out + "COMP_WORDS=(glyd pack --lay); COMP_CWORD=2; _glyd; echo ${COMPREPLY[@]}");
   EXPECT_EQ(words.out, "--layout\n") << words.err;
-  const Outcome verbs = testing::Run(
-      {"/bin/bash", "-c",
-       o.out + "COMP_WORDS=(glyd ver); COMP_CWORD=1; _glyd; echo \"${COMPREPLY[@]}\""});
+  const Finished verbs =
+      Bash(o.out + "COMP_WORDS=(glyd ver); COMP_CWORD=1; _glyd; echo ${COMPREPLY[@]}");
   EXPECT_EQ(verbs.out, "verify version\n") << verbs.err;
 }
 
