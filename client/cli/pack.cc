@@ -80,6 +80,7 @@ absl::Status RunHere(const Cli& cli, const Flags& f) {
     Bar bar(cli.quiet);
     GLYD_ASSIGN_OR_RETURN(const ModelSource source, FindModel(f.model));
     options.revision = source.revision;
+    options.file = source.file;
     GLYD_ASSIGN_OR_RETURN(const OutputPlace out, OpenOutput(f.out));
     summary = PackModel(source.dir, out.parent, out.name, options, bar);
   }

@@ -100,6 +100,18 @@ TEST_F(CliFiles, HelpAndVersionGoToStdout) {
   EXPECT_EQ(Json::parse(o.out).at("format"), "0.25.0");
 }
 
+TEST_F(CliFiles, OneFilePacksWithAnyWhateverItsName) {
+  const std::string alone = dir_ / "x.safetensors", save = dir_ / "save";
+  ASSERT_EQ(Bash("cp \"$1\" \"$2\"", {Checkpoint() + "/model.safetensors", alone}).code, 0);
+  Finished o = Glyd({"-q", "pack", alone, save});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("--any"));
+  o = Glyd({"-q", "pack", alone, save, "--any"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  o = Glyd({"-q", "verify", save});
+  EXPECT_EQ(o.code, 0) << o.err;
+}
+
 TEST_F(CliFiles, NoDaemonIsExit3AndNamesTheSocket) {
   for (const std::vector<std::string>& args :
        std::vector<std::vector<std::string>>{{"ps"},
