@@ -1,8 +1,7 @@
 #include "packer/pack/model_packer.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -10,15 +9,16 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "kernels/format/step.h"
+#include "packer/internal/file_writer.h"
+#include "packer/pack/row_encoder.h"
 
 namespace glyd {
 namespace {
 
-// Of packs kept from Measure to Write. With the budget below, what a small model takes; a large one
-// reads twice.
-constexpr uint64_t kKeptBytes = 160 << 20;
-// Of matrices and packs at work, beside twice the largest matrix.
-constexpr uint64_t kWorkBytes = 192 << 20;
+// Of matrices that Measure keeps in memory between its two looks at them, all threads together; a
+// larger one is read twice.
+constexpr uint64_t kHeldBytes = 128 << 20;
 
 uint64_t SourceBytes(const PlanItem& item) {
   uint64_t n = 0;
@@ -26,14 +26,123 @@ uint64_t SourceBytes(const PlanItem& item) {
   return n;
 }
 
-uint64_t LargestMatrix(const SavePlan& plan) {
-  uint64_t n = 0;
-  for (const PlanItem& item : plan.items)
-    if (item.packed()) n = std::max(n, SourceBytes(item));
-  return n;
+// Rows of a matrix in a piece: whole steps, one at least.
+uint64_t PieceRows(uint64_t cols) {
+  return std::max<uint64_t>(kPieceBytes / (2 * cols) / kStepRows * kStepRows, kStepRows);
 }
 
+const uint16_t* Weights(const uint8_t* bytes) { return reinterpret_cast<const uint16_t*>(bytes); }
+
 }  // namespace
+
+// A pack: each piece of its members' rows is hashed and then packed.
+class ModelPacker::PackJob : public HashJob {
+ public:
+  PackJob(ModelPacker& packer, size_t item, FileWriter& files, JobMemory& memory)
+      : p_(packer),
+        item_(packer.plan_.items[item]),
+        state_(packer.states_[item]),
+        memory_(memory),
+        encoder_(state_.meta, &memory.pack) {
+    const StoredTensor* t = &p_.tensors_[state_.first];
+    for (int i = 0; i < 3; ++i) streams_[i] = {&files, t[i].file, t[i].offset};
+  }
+
+  absl::StatusOr<Piece> Next() override {
+    const StoredTensor& source = *item_.members[member_].source;
+    if (at_ == 0) p_.progress_.Item(source.name);
+    const uint64_t n = std::min(PieceRows(item_.cols) * 2 * item_.cols, source.bytes - at_);
+    uint8_t* const to = memory_.bytes.Get(n);
+    GLYD_RETURN_IF_ERROR(p_.reader_.Read(source, at_, n, to));
+    at_ += n;
+    const bool ends_tensor = at_ == source.bytes;
+    return Piece{{to, n}, ends_tensor, ends_tensor && member_ + 1 == item_.members.size()};
+  }
+
+  absl::Status Use(const Piece& piece) override {
+    if (member_ == 0 && at_ == piece.bytes.size()) GLYD_RETURN_IF_ERROR(Zeros(encoder_.SideHead()));
+    GLYD_RETURN_IF_ERROR(
+        encoder_.Add(Weights(piece.bytes.data()), piece.bytes.size() / (2 * item_.cols)));
+    GLYD_RETURN_IF_ERROR(streams_[0].Append(encoder_.data()));
+    GLYD_RETURN_IF_ERROR(streams_[1].Append(encoder_.side()));
+    p_.progress_.Advance(piece.bytes.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status EndTensor(const Digest& digest) override {
+    state_.sha256.push_back(digest);
+    p_.reader_.Drop(*item_.members[member_].source);
+    at_ = 0;
+    if (++member_ < item_.members.size()) return absl::OkStatus();
+    GLYD_RETURN_IF_ERROR(Zeros(encoder_.SideTail()));
+    if (encoder_.side_bytes() != state_.side_bytes)
+      return absl::FailedPreconditionError(
+          absl::StrCat("tensor \"", Printable(item_.members[0].source->name), "\" of ",
+                       p_.checkpoint_.files()[item_.members[0].source->file].shown,
+                       " changed while it was read"));
+    const std::vector<int32_t>& base = encoder_.base();
+    GLYD_RETURN_IF_ERROR(streams_[2].Append(
+        {reinterpret_cast<const uint8_t*>(base.data()), base.size() * sizeof base[0]}));
+    for (FileWriter::Stream& s : streams_) GLYD_RETURN_IF_ERROR(s.Flush());
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Zeros(uint64_t n) {
+    static constexpr uint8_t kZeros[std::max(kMmaHeadBytes, kMmaTailBytes)] = {};
+    return streams_[1].Append({kZeros, n});
+  }
+
+  ModelPacker& p_;
+  const PlanItem& item_;
+  State& state_;
+  JobMemory& memory_;
+  RowEncoder encoder_;
+  FileWriter::Stream streams_[3];  // data, side, base
+  size_t member_ = 0;
+  uint64_t at_ = 0;  // in the member
+};
+
+// A tensor that is saved as it is.
+class ModelPacker::RawJob : public HashJob {
+ public:
+  RawJob(ModelPacker& packer, size_t item, FileWriter& files, JobMemory& memory)
+      : p_(packer),
+        source_(*packer.plan_.items[item].members[0].source),
+        state_(packer.states_[item]),
+        memory_(memory) {
+    const StoredTensor& t = p_.tensors_[state_.first];
+    stream_ = {&files, t.file, t.offset};
+  }
+
+  absl::StatusOr<Piece> Next() override {
+    if (at_ == 0) p_.progress_.Item(source_.name);
+    const uint64_t n = std::min(kPieceBytes, source_.bytes - at_);
+    uint8_t* const to = memory_.bytes.Get(n);
+    GLYD_RETURN_IF_ERROR(p_.reader_.Read(source_, at_, n, to));
+    at_ += n;
+    return Piece{{to, n}, at_ == source_.bytes, at_ == source_.bytes};
+  }
+
+  absl::Status Use(const Piece& piece) override {
+    p_.progress_.Advance(piece.bytes.size());
+    return stream_.Append(piece.bytes);
+  }
+
+  absl::Status EndTensor(const Digest& digest) override {
+    state_.sha256.push_back(digest);
+    p_.reader_.Drop(source_);
+    return stream_.Flush();
+  }
+
+ private:
+  ModelPacker& p_;
+  const StoredTensor& source_;
+  State& state_;
+  JobMemory& memory_;
+  FileWriter::Stream stream_;
+  uint64_t at_ = 0;
+};
 
 ModelPacker::ModelPacker(const SavePlan& plan, const Checkpoint& checkpoint, Layout layout,
                          int threads, uint64_t shard_bytes, Progress& progress)
@@ -44,36 +153,12 @@ ModelPacker::ModelPacker(const SavePlan& plan, const Checkpoint& checkpoint, Lay
       shard_bytes_(shard_bytes),
       progress_(progress),
       reader_(checkpoint),
-      memory_(kWorkBytes + 2 * LargestMatrix(plan)),
-      scratch_(static_cast<size_t>(threads_)),
       states_(plan.items.size()),
       by_size_(plan.items.size()) {
   std::iota(by_size_.begin(), by_size_.end(), size_t{0});
   std::stable_sort(by_size_.begin(), by_size_.end(), [&](size_t a, size_t b) {
     return SourceBytes(plan_.items[a]) > SourceBytes(plan_.items[b]);
   });
-}
-
-bool ModelPacker::Keep(uint64_t bytes) {
-  absl::MutexLock lock(&kept_mutex_);
-  if (kept_bytes_ + bytes > kKeptBytes) return false;
-  kept_bytes_ += bytes;
-  return true;
-}
-
-absl::Status ModelPacker::ReadRows(const PlanItem& item, uint8_t* weights, State* hashes,
-                                   ExponentHistogram* histogram) const {
-  std::vector<SourceReader::Request> requests;
-  if (hashes != nullptr) hashes->sha256.resize(item.members.size());
-  for (size_t i = 0; i < item.members.size(); ++i) {
-    SourceReader::Request& r = requests.emplace_back();
-    r.tensor = item.members[i].source;
-    r.to = weights;
-    r.sha256 = hashes == nullptr ? nullptr : &hashes->sha256[i];
-    r.histogram = histogram;
-    weights += r.tensor->bytes;
-  }
-  return reader_.Read(requests);
 }
 
 absl::Status ModelPacker::Measure() {
@@ -85,32 +170,55 @@ absl::Status ModelPacker::Measure() {
     bytes += SourceBytes(plan_.items[i]);
   }
   progress_.Phase("measure", bytes);
+  std::vector<JobMemory> memory(static_cast<size_t>(threads_));
   GLYD_RETURN_IF_ERROR(ParallelFor(packs.size(), threads_, progress_, [&](size_t worker, size_t i) {
-    const absl::Status s = MeasurePack(scratch_[worker], packs[i]);
-    scratch_[worker].Trim();
-    return s;
+    return MeasurePack(packs[i], memory[worker]);
   }));
   GLYD_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
   PlaceTensors();
   return absl::OkStatus();
 }
 
-absl::Status ModelPacker::MeasurePack(Scratch& scratch, size_t i) {
+absl::Status ModelPacker::MeasurePack(size_t i, JobMemory& memory) {
   const PlanItem& item = plan_.items[i];
   State& state = states_[i];
-  const uint64_t bytes = SourceBytes(item);
   progress_.Item(item.name);
-  const ByteBudget::Hold hold(memory_, 2 * bytes);
-  uint8_t* const weights = scratch.Get(bytes);
+  const uint64_t bytes = SourceBytes(item), piece = PieceRows(item.cols) * 2 * item.cols;
+  const bool hold =
+      layout_ == Layout::kMma && bytes <= kHeldBytes / static_cast<uint64_t>(threads_);
+  uint8_t* const memory_for = memory.bytes.Get(hold ? bytes : std::min(bytes, piece));
+  // Every piece in turn: f(weights, bytes).
+  const auto each_piece = [&](bool read, const auto& f) -> absl::Status {
+    uint64_t base = 0;
+    for (const PlanMember& m : item.members) {
+      for (uint64_t at = 0; at < m.source->bytes;) {
+        if (progress_.cancelled()) return absl::CancelledError("cancelled");
+        const uint64_t n = std::min(piece, m.source->bytes - at);
+        uint8_t* const to = memory_for + (hold ? base + at : 0);
+        if (read) GLYD_RETURN_IF_ERROR(reader_.Read(*m.source, at, n, to));
+        GLYD_RETURN_IF_ERROR(f(Weights(to), n));
+        at += n;
+      }
+      base += m.source->bytes;
+    }
+    return absl::OkStatus();
+  };
   ExponentHistogram histogram;
-  const bool keep = Keep(bytes);
-  GLYD_RETURN_IF_ERROR(ReadRows(item, weights, keep ? &state : nullptr, &histogram));
+  GLYD_RETURN_IF_ERROR(each_piece(true, [&](const uint16_t* weights, uint64_t n) {
+    histogram.Add(weights, n / 2);
+    progress_.Advance(n);
+    return absl::OkStatus();
+  }));
   state.meta = ChooseCodes(layout_, item.rows, item.cols, histogram);
-  GLYD_ASSIGN_OR_RETURN(EncodedPack pack,
-                        Encode(state.meta, reinterpret_cast<const uint16_t*>(weights)));
-  state.side_bytes = pack.side.size();
-  if (keep) state.kept = std::make_unique<EncodedPack>(std::move(pack));
-  progress_.Advance(bytes);
+  if (layout_ == Layout::kMma12) {
+    state.side_bytes = Mma12SideBytes(state.meta, histogram);
+    return absl::OkStatus();
+  }
+  RowEncoder encoder(state.meta, &memory.pack);
+  GLYD_RETURN_IF_ERROR(each_piece(!hold, [&](const uint16_t* weights, uint64_t n) {
+    return encoder.Add(weights, n / (2 * item.cols));
+  }));
+  state.side_bytes = encoder.side_bytes();
   return absl::OkStatus();
 }
 
@@ -149,91 +257,26 @@ uint64_t ModelPacker::file_bytes() const {
 }
 
 absl::Status ModelPacker::Write(Staging& staging) {
+  FileWriter files;
   for (const PlannedFile& f : files_) {
-    shown_.push_back(absl::StrCat(staging.shown(), "/", f.name));
     GLYD_ASSIGN_OR_RETURN(UniqueFd fd, staging.CreateFile(f.name, f.bytes));
-    GLYD_RETURN_IF_ERROR(PwriteFull(fd.get(), f.head.data(), f.head.size(), 0, shown_.back()));
-    fds_.push_back(std::move(fd));
+    const std::string shown = absl::StrCat(staging.shown(), "/", f.name);
+    GLYD_RETURN_IF_ERROR(PwriteFull(fd.get(), f.head.data(), f.head.size(), 0, shown));
+    files.Add(std::move(fd), shown, f.bytes);
   }
   uint64_t bytes = 0;
   for (const PlanItem& item : plan_.items) bytes += SourceBytes(item);
   progress_.Phase("pack", bytes);
-  GLYD_RETURN_IF_ERROR(
-      ParallelFor(by_size_.size(), threads_, progress_, [&](size_t worker, size_t i) {
-        const absl::Status s = WriteItem(scratch_[worker], by_size_[i]);
-        scratch_[worker].Trim();
-        return s;
-      }));
+  GLYD_RETURN_IF_ERROR(RunHashJobs(by_size_.size(), threads_, progress_,
+                                   [&](size_t i, JobMemory& memory) -> std::unique_ptr<HashJob> {
+                                     const size_t item = by_size_[i];
+                                     if (plan_.items[item].packed())
+                                       return std::make_unique<PackJob>(*this, item, files, memory);
+                                     return std::make_unique<RawJob>(*this, item, files, memory);
+                                   }));
   GLYD_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
   progress_.Phase("sync", file_bytes());
-  bool cold = false;
-  for (size_t i = 0; i < checkpoint_.files().size(); ++i) cold = cold || reader_.cold(i);
-  for (size_t i = 0; i < fds_.size(); ++i) {
-    GLYD_RETURN_IF_ERROR(Sync(fds_[i].get(), shown_[i]));
-    // A machine that did not hold the source in memory has no room for the save either.
-    if (cold) (void)::posix_fadvise(fds_[i].get(), 0, 0, POSIX_FADV_DONTNEED);
-    progress_.Advance(files_[i].bytes);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ModelPacker::WriteItem(Scratch& scratch, size_t i) {
-  const PlanItem& item = plan_.items[i];
-  progress_.Item(item.name);
-  GLYD_RETURN_IF_ERROR(item.packed() ? WritePack(scratch, i) : WriteRaw(scratch, i));
-  if (item.packed()) progress_.Advance(SourceBytes(item));
-  return absl::OkStatus();
-}
-
-absl::Status ModelPacker::WritePack(Scratch& scratch, size_t i) {
-  const PlanItem& item = plan_.items[i];
-  State& state = states_[i];
-  const uint64_t bytes = SourceBytes(item);
-  std::unique_ptr<EncodedPack> pack = std::move(state.kept);
-  const ByteBudget::Hold hold(memory_, pack == nullptr ? 2 * bytes : 0);
-  if (pack == nullptr) {
-    uint8_t* const weights = scratch.Get(bytes);
-    GLYD_RETURN_IF_ERROR(ReadRows(item, weights, &state, nullptr));
-    GLYD_ASSIGN_OR_RETURN(EncodedPack encoded,
-                          Encode(state.meta, reinterpret_cast<const uint16_t*>(weights)));
-    pack = std::make_unique<EncodedPack>(std::move(encoded));
-  }
-  if (pack->side.size() != state.side_bytes)
-    return absl::FailedPreconditionError(
-        absl::StrCat(checkpoint_.files()[item.members[0].source->file].shown, ": tensor \"",
-                     Printable(item.members[0].source->name), "\" changed while it was read"));
-  const StoredTensor* t = &tensors_[state.first];
-  GLYD_RETURN_IF_ERROR(Put(t[0], pack->data.data(), t[0].bytes, 0));
-  GLYD_RETURN_IF_ERROR(Put(t[1], pack->side.data(), t[1].bytes, 0));
-  return Put(t[2], pack->base.data(), t[2].bytes, 0);
-}
-
-absl::Status ModelPacker::WriteRaw(Scratch& scratch, size_t i) {
-  const StoredTensor& source = *plan_.items[i].members[0].source;
-  const StoredTensor& to = tensors_[states_[i].first];
-  Sha256 hash;
-  GLYD_RETURN_IF_ERROR(
-      reader_.Stream(source, scratch.Get(SourceReader::kPieceBytes),
-                     [&](absl::Span<const uint8_t> piece, uint64_t at) -> absl::Status {
-                       if (progress_.cancelled()) return absl::CancelledError("cancelled");
-                       hash.Update(piece.data(), piece.size());
-                       progress_.Advance(piece.size());
-                       return Put(to, piece.data(), piece.size(), at);
-                     }));
-  states_[i].sha256 = {hash.Finish()};
-  return absl::OkStatus();
-}
-
-absl::Status ModelPacker::Put(const StoredTensor& tensor, const void* data, uint64_t bytes,
-                              uint64_t at) const {
-  const int fd = fds_[tensor.file].get();
-  GLYD_RETURN_IF_ERROR(PwriteFull(fd, data, bytes, tensor.offset + at, shown_[tensor.file]));
-  // The disk starts now, not at the fsync in the end. Advice: an error would come again there.
-  constexpr uint64_t kWorthAsking = 1 << 20;
-  if (bytes >= kWorthAsking)
-    (void)::sync_file_range(fd, static_cast<off_t>(tensor.offset + at), static_cast<off_t>(bytes),
-                            SYNC_FILE_RANGE_WRITE);
-  return absl::OkStatus();
+  return files.Finish(progress_);
 }
 
 void ModelPacker::FillManifest(Manifest* manifest) const {

@@ -1,0 +1,56 @@
+#ifndef GLYD_PACKER_INTERNAL_HASH_JOBS_H_
+#define GLYD_PACKER_INTERNAL_HASH_JOBS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/progress.h"
+#include "base/sha256.h"
+#include "kernels/format/pack.h"
+#include "packer/internal/parallel.h"
+
+namespace glyd {
+
+// Bytes that one piece of work holds at a time, about: read, hashed, packed and handed on while a
+// core's cache has them.
+inline constexpr uint64_t kPieceBytes = 768 << 10;
+
+// Memory that a job finds and leaves for the next one.
+struct JobMemory {
+  Scratch bytes, more;
+  EncodedPack pack;
+};
+
+// Work on tensors whose bytes are hashed on the way: read or decoded piece by piece, hashed, and
+// then used.
+class HashJob {
+ public:
+  virtual ~HashJob() = default;
+
+  struct Piece {
+    absl::Span<const uint8_t> bytes;
+    bool ends_tensor = false;
+    bool ends_job = false;  // then it ends its tensor, too
+  };
+  // The next bytes; valid until the call of Next after this one.
+  virtual absl::StatusOr<Piece> Next() = 0;
+  // After they were hashed.
+  virtual absl::Status Use(const Piece& /*piece*/) { return absl::OkStatus(); }
+  // After the Use of a tensor's last piece.
+  virtual absl::Status EndTensor(const Digest& digest) = 0;
+};
+
+// Runs jobs 0 to n-1, in rising order, on several threads. Each thread has two at hand, so that
+// their hashes are computed side by side, which is faster. Ends at the first failure, or with
+// Cancelled, like ParallelFor.
+absl::Status RunHashJobs(
+    size_t n, int threads, Progress& progress,
+    const std::function<std::unique_ptr<HashJob>(size_t i, JobMemory& memory)>& make);
+
+}  // namespace glyd
+
+#endif  // GLYD_PACKER_INTERNAL_HASH_JOBS_H_
