@@ -1,9 +1,8 @@
-#include <bit>
-
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "kernels/format/pack.h"
+#include "kernels/host/kernels.h"
 
 namespace glyd {
 namespace {
@@ -44,28 +43,17 @@ absl::Status CheckSizes(const PackView& p, absl::string_view base_name, int32_t 
 }
 
 // Digits of value 3 among the first `digits`, four a byte.
-uint64_t CountEscapes(const uint8_t* bytes, uint64_t digits) {
-  constexpr uint64_t kOnes = 0x5555555555555555;
-  uint64_t n = 0;
-  for (; digits >= 32; digits -= 32, bytes += 8) {
-    const uint64_t v = LoadLe64(bytes);
-    n += std::popcount(v & v >> 1 & kOnes);
-  }
-  for (uint64_t k = 0; k < digits; ++k) n += (bytes[k >> 2] >> 2 * (k & 3) & 3) == 3;
+uint64_t CountEscapes(const HostKernels& kernels, const uint8_t* bytes, uint64_t digits) {
+  uint64_t n = kernels.count_escapes(bytes, digits / 4);
+  for (uint64_t k = digits / 4 * 4; k < digits; ++k) n += (bytes[k >> 2] >> 2 * (k & 3) & 3) == 3;
   return n;
 }
 
 // The same, of the 32-bit groups of 16 digits that lie back from `end`.
-uint64_t CountEscapesBack(const uint8_t* end, uint64_t digits) {
-  uint64_t n = 0;
-  for (; digits >= 16; digits -= 16) {
-    end -= 4;
-    const uint32_t v = LoadLe32(end);
-    n += std::popcount(v & v >> 1 & 0x55555555u);
-  }
-  if (digits == 0) return n;
-  const uint32_t v = LoadLe32(end - 4) & ((1u << 2 * digits) - 1);
-  return n + std::popcount(v & v >> 1 & 0x55555555u);
+uint64_t CountEscapesBack(const HostKernels& kernels, const uint8_t* end, uint64_t digits) {
+  const uint8_t* full = end - digits / 16 * 4;
+  const uint64_t n = kernels.count_escapes(full, static_cast<uint64_t>(end - full));
+  return digits % 16 == 0 ? n : n + CountEscapes(kernels, full - 4, digits % 16);
 }
 
 absl::Status CheckMma(const PackView& p) {
@@ -77,20 +65,21 @@ absl::Status CheckMma(const PackView& p) {
   if (p.side_bytes != end + kMmaTailBytes)
     return Bad("glyd_blocks has ", p.side_bytes, " bytes, glyd_block_base ends at ", end, " and ",
                kMmaTailBytes, " follow");
+  const HostKernels& kernels = ChosenKernels();
   for (uint64_t s = 0; s < steps; ++s) {
     const uint64_t size = static_cast<uint64_t>(p.base[s + 1] - p.base[s]);
     const uint8_t* block = p.side + p.base[s];
-    const uint64_t t1 = CountEscapes(p.data + s * kMmaStepBytes, kStepWeights);
+    const uint64_t t1 = CountEscapes(kernels, p.data + s * kMmaStepBytes, kStepWeights);
     const uint64_t d2_bytes = 4 * ((t1 + 15) / 16);
     if (d2_bytes > size)
       return Bad("glyd_blocks: the block of step ", s, " has ", size, " bytes, the digits of its ",
                  t1, " first escapes take ", d2_bytes);
-    const uint64_t t2 = CountEscapesBack(block + size, t1);
+    const uint64_t t2 = CountEscapesBack(kernels, block + size, t1);
     const uint64_t d3_bytes = (t2 + 3) / 4;
     if (d2_bytes + d3_bytes > size)
       return Bad("glyd_blocks: the block of step ", s, " has ", size, " bytes, the digits of its ",
                  t1, " first and ", t2, " second escapes take ", d2_bytes + d3_bytes);
-    const uint64_t t3 = CountEscapes(block, t2);
+    const uint64_t t3 = CountEscapes(kernels, block, t2);
     if (d2_bytes + d3_bytes + t3 != size)
       return Bad("glyd_blocks: the block of step ", s, " has ", size, " bytes, its ", t1, ", ", t2,
                  " and ", t3, " escapes take ", d2_bytes + d3_bytes + t3);

@@ -118,6 +118,19 @@ TEST_P(TargetTest, HistogramOfAnyLength) {
     }
 }
 
+TEST_P(TargetTest, CountsEscapes) {
+  testing::Random random(8);
+  std::vector<uint8_t> digits(100);
+  for (uint8_t& b : digits) b = static_cast<uint8_t>(random.Next());
+  uint64_t want = 0;
+  for (uint64_t n = 0; n <= digits.size(); ++n) {
+    const std::vector<uint8_t> exact(digits.begin(), digits.begin() + n);
+    EXPECT_EQ(kernels().count_escapes(exact.data(), n), want);
+    if (n < digits.size())
+      for (int k = 0; k < 4; ++k) want += (digits[n] >> 2 * k & 3) == 3;
+  }
+}
+
 // Long ones, where a target may look at a sample first: what the sample shows, and what it does
 // not.
 TEST_P(TargetTest, LongHistograms) {

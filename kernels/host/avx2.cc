@@ -30,12 +30,17 @@ void PanelMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* sid
   PanelFromRows(rows, steps, panel);
 }
 
+GLYD_AVX2 uint64_t CountEscapes(const uint8_t* digits, uint64_t bytes) {
+  return CountEscapesBody(digits, bytes);
+}
+
 }  // namespace
 
 const HostKernels kAvx2Kernels = {
     .target = HostTarget::kAvx2,
     .histogram = HistogramByTables,
     .copy_rows = CopyRows,
+    .count_escapes = CountEscapes,
     .encode_mma = avx2::EncodeMma,
     .encode_mma12 = avx2::EncodeMma12,
     .decode_mma = avx2::DecodeMma,

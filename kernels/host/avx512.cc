@@ -13,12 +13,17 @@ GLYD_AVX512 void CopyRows(const uint16_t* from, uint64_t from_stride, uint16_t* 
   CopyRowsBody(from, from_stride, to, to_stride, steps);
 }
 
+GLYD_AVX512 uint64_t CountEscapes(const uint8_t* digits, uint64_t bytes) {
+  return CountEscapesBody(digits, bytes);
+}
+
 }  // namespace
 
 const HostKernels kAvx512Kernels = {
     .target = HostTarget::kAvx512,
     .histogram = avx512::Histogram,
     .copy_rows = CopyRows,
+    .count_escapes = CountEscapes,
     .encode_mma = avx512::EncodeMma,
     .encode_mma12 = avx512::EncodeMma12,
     .decode_mma = avx512::DecodeMma,

@@ -60,6 +60,9 @@ struct HostKernels {
   void (*copy_rows)(const uint16_t* from, uint64_t from_stride, uint16_t* to, uint64_t to_stride,
                     uint64_t steps);
 
+  // Digits of value 3 in `bytes` bytes of four.
+  uint64_t (*count_escapes)(const uint8_t* digits, uint64_t bytes);
+
   // Write the run's `data`, its blocks or exceptions back to back into `side` (room for the most
   // above and the slack), and sizes[s]: bytes of step s's block, or its number of exceptions.
   // Return their sum.

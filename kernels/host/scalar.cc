@@ -9,7 +9,6 @@
 namespace glyd::internal {
 namespace {
 
-constexpr int kGroups = 8;  // g: rows g, 8 + g, ... of a step
 constexpr int kLanesOfGroup =
     4;  // lane 4 g + t: rows g, 8 + g, ... of a step, four columns of each
 
@@ -213,6 +212,10 @@ void CopyRows(const uint16_t* from, uint64_t from_stride, uint16_t* to, uint64_t
   CopyRowsBody(from, from_stride, to, to_stride, steps);
 }
 
+uint64_t CountEscapes(const uint8_t* digits, uint64_t bytes) {
+  return CountEscapesBody(digits, bytes);
+}
+
 }  // namespace
 
 void HistogramByTables(const uint16_t* weights, uint64_t n, uint64_t counts[256]) {
@@ -244,6 +247,7 @@ const HostKernels kScalarKernels = {
     .target = HostTarget::kScalar,
     .histogram = HistogramByTables,
     .copy_rows = CopyRows,
+    .count_escapes = CountEscapes,
     .encode_mma = EncodeMma,
     .encode_mma12 = EncodeMma12,
     .decode_mma = DecodeMma,

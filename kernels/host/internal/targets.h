@@ -25,6 +25,19 @@ __attribute__((always_inline)) inline void CopyRowsBody(const uint16_t* from, ui
       __builtin_memcpy(to + kStepCols * s, from + kStepCols * s, kStepCols * sizeof *to);
 }
 
+// count_escapes, likewise.
+__attribute__((always_inline)) inline uint64_t CountEscapesBody(const uint8_t* digits,
+                                                                uint64_t bytes) {
+  uint64_t n = 0, v;
+  for (; bytes >= sizeof v; bytes -= sizeof v, digits += sizeof v) {
+    __builtin_memcpy(&v, digits, sizeof v);
+    n += static_cast<uint64_t>(__builtin_popcountll(v & v >> 1 & 0x5555555555555555u));
+  }
+  v = 0;
+  __builtin_memcpy(&v, digits, bytes);
+  return n + static_cast<uint64_t>(__builtin_popcountll(v & v >> 1 & 0x5555555555555555u));
+}
+
 // Both layouts keep a byte a weight: weights i 0-15 of all lanes, then 16-31.
 inline constexpr int kHalfBytes = kStepWeights / 2;
 
