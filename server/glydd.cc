@@ -1,15 +1,17 @@
 #include <errno.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/impl/service_type.h>
+#include <netdb.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -18,10 +20,12 @@
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "server/broker/broker.h"
 #include "server/core/lock_file.h"
 #include "server/core/log.h"
 #include "server/rpc/acceptor.h"
-#include "server/rpc/services.h"
+#include "server/rpc/grpc_server.h"
+#include "server/rpc/tls_listener.h"
 
 extern char** environ;
 
@@ -73,6 +77,15 @@ absl::StatusOr<UniqueFd> Bind(const std::string& path, bool open_to_others) {
   return s;
 }
 
+// The listening socket that systemd made for us under this name (FileDescriptorName=), or none.
+UniqueFd Activated(const std::string& name) {
+  static char** names = nullptr;
+  static const int count = ::sd_listen_fds_with_names(/*unset_environment=*/0, &names);
+  for (int i = 0; i < count; ++i)
+    if (name == names[i]) return UniqueFd(SD_LISTEN_FDS_START + i);
+  return UniqueFd();
+}
+
 // Ends the process should the orderly way hang: gRPC waits for ever for a call that was never
 // finished.
 class Watchdog {
@@ -99,9 +112,12 @@ class Glydd {
   explicit Glydd(Config config) : config_(std::move(config)), sessions_(config_.max_clients) {
     if (config_.threads == 0) config_.threads = AvailableCpus();
   }
-
   // Whatever a failed start leaves running has to end before what it speaks to.
   ~Glydd() {
+    listener_.reset();
+    acceptor_.reset();
+    server_.reset();
+    broker_.reset();
     if (jobs_ != nullptr) jobs_->Stop();
     for (const auto& d : devices_) d->slot->Stop();
   }
@@ -115,8 +131,10 @@ class Glydd {
     return code;
   }
   absl::Status StartDevices();
-  absl::Status StartServer(UniqueFd grpc_socket, UniqueFd broker_socket);
+  absl::Status StartServers();
   void Preload();
+  // The signal that ends the daemon.
+  int WaitForEnd(const sigset_t& signals);
   void Stop();
 
   Config config_;
@@ -128,10 +146,12 @@ class Glydd {
   std::unique_ptr<Jobs> jobs_;
   Daemon daemon_;
   std::shared_ptr<HealthState> health_;
-  std::vector<std::unique_ptr<grpc::Service>> services_;
-  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<Metrics> metrics_;
+  std::unique_ptr<GrpcServer> server_;
   std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<TlsListener> listener_;
   std::unique_ptr<Broker> broker_;
+  bool own_sockets_ = true;  // not systemd's
 };
 
 absl::Status Glydd::StartDevices() {
@@ -165,8 +185,15 @@ absl::Status Glydd::StartDevices() {
                         Journal::Open(config_.state + "/jobs.db", &notes));
   for (const std::string& note : notes) Log(LogLevel::kError, note);
   jobs_ = std::make_unique<Jobs>(jobs, std::move(journal), models_.get(), &roots_);
-  daemon_ = {&config_,      &roots_,       served,      &sessions_,
-             models_.get(), arenas_.get(), jobs_.get(), absl::Now()};
+  daemon_.config = &config_;
+  daemon_.roots = &roots_;
+  daemon_.devices = served;
+  daemon_.sessions = &sessions_;
+  daemon_.models = models_.get();
+  daemon_.arenas = arenas_.get();
+  daemon_.jobs = jobs_.get();
+  daemon_.started = absl::Now();
+  daemon_.exit = [] { ::kill(::getpid(), SIGTERM); };
   for (ServedDevice* d : served) {
     GLYD_RETURN_IF_ERROR(d->slot->Start([this, d] {
       std::vector<DeviceSlot::Told> told = models_->Restore(d);
@@ -178,26 +205,19 @@ absl::Status Glydd::StartDevices() {
   return jobs_->Recover();
 }
 
-absl::Status Glydd::StartServer(UniqueFd grpc_socket, UniqueFd broker_socket) {
-  AllowedPeers allowed{config_.allow_uids, config_.allow_gids};
+absl::Status Glydd::StartServers() {
+  const AllowedPeers allowed{config_.allow_uids, config_.allow_gids};
+  const bool others = !allowed.uids.empty() || !allowed.gids.empty();
+  UniqueFd grpc_socket = Activated("grpc"), broker_socket = Activated("broker");
+  own_sockets_ = !grpc_socket || !broker_socket;
+  if (own_sockets_) {
+    GLYD_ASSIGN_OR_RETURN(grpc_socket, Bind(config_.socket, others));
+    GLYD_ASSIGN_OR_RETURN(broker_socket, Bind(config_.broker_socket(), others));
+  }
   health_ = NewHealthState(&daemon_);
-  services_.push_back(NewModelsService(&daemon_));
-  services_.push_back(NewJobsService(&daemon_));
-  services_.push_back(NewLinearService(&daemon_));
-  services_.push_back(NewServerService(&daemon_, health_));
-  services_.push_back(NewHealthService(health_));
-  grpc::EnableDefaultHealthCheckService(false);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  grpc::ServerBuilder builder;
-  auto external = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
-  builder.SetMaxReceiveMessageSize(4 << 20);
-  for (const auto& s : services_) builder.RegisterService(s.get());
-  server_ = builder.BuildAndStart();
-  if (server_ == nullptr) return absl::InternalError("gRPC did not start");
+  metrics_ = NewMetrics(&daemon_);
+  GLYD_ASSIGN_OR_RETURN(
+      server_, GrpcServer::Start(&daemon_, health_, *metrics_, grpc::InsecureServerCredentials()));
   Broker::Options o;
   o.allowed = allowed;
   o.version = kVersion;
@@ -208,8 +228,16 @@ absl::Status Glydd::StartServer(UniqueFd grpc_socket, UniqueFd broker_socket) {
   };
   broker_ = std::make_unique<Broker>(std::move(broker_socket), std::move(o), &sessions_,
                                      models_.get(), arenas_.get());
-  acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket), allowed, std::move(external));
-  return absl::OkStatus();
+  acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket), [this, allowed](UniqueFd s) {
+    const auto peer = GetPeerCredentials(s.get());
+    if (peer.ok() && allowed.Allows(peer->uid, peer->gid, peer->pid)) server_->Take(std::move(s));
+  });
+  if (!config_.listen.empty()) {
+    const TlsFiles files{config_.tls_cert, config_.tls_key, config_.tls_client_ca};
+    GLYD_ASSIGN_OR_RETURN(listener_,
+                          TlsListener::Start(config_.listen, files, &daemon_, health_, metrics_));
+  }
+  return config_.metrics.empty() ? absl::OkStatus() : metrics_->Serve(config_.metrics);
 }
 
 void Glydd::Preload() {
@@ -227,20 +255,42 @@ void Glydd::Preload() {
 void Glydd::Stop() {
   StopHealth(*health_);
   models_->Stop();
+  if (listener_ != nullptr) listener_->Stop();
   acceptor_->Stop();
   jobs_->Stop();
-  server_->Shutdown(std::chrono::system_clock::now() +
-                    std::chrono::milliseconds(absl::ToInt64Milliseconds(config_.drain_timeout)));
+  // Both at once: their grace is one.
+  std::thread remote([this] {
+    if (listener_ != nullptr) listener_->Shutdown(config_.drain_timeout);
+  });
+  server_->Shutdown(config_.drain_timeout);
+  remote.join();
   broker_.reset();
   for (const auto& d : devices_) d->slot->Stop();
-  server_->Wait();
+  metrics_.reset();
+  listener_.reset();
   server_.reset();
-  services_.clear();
   jobs_.reset();
   arenas_.reset();
   models_.reset();
+  if (!own_sockets_) return;
   ::unlink(config_.socket.c_str());
   ::unlink(config_.broker_socket().c_str());
+}
+
+int Glydd::WaitForEnd(const sigset_t& signals) {
+  uint64_t watchdog_us = 0;
+  const bool watched = ::sd_watchdog_enabled(/*unset_environment=*/0, &watchdog_us) > 0;
+  // Where systemd watches, twice in its time; certificates are looked at every few seconds.
+  absl::Duration pause = watched ? absl::Microseconds(watchdog_us) / 2 : absl::Hours(1);
+  if (listener_ != nullptr) pause = std::min(pause, absl::Seconds(2));
+  for (;;) {
+    const timespec wait = absl::ToTimespec(pause);
+    const int signal = ::sigtimedwait(&signals, nullptr, &wait);
+    if (signal == SIGTERM || signal == SIGINT) return signal;
+    if (watched) ::sd_notify(0, "WATCHDOG=1");
+    if (listener_ != nullptr) listener_->LookAgain();
+    if (signal == SIGHUP) Log(LogLevel::kInfo, "SIGHUP: certificates looked at again");
+  }
 }
 
 int Glydd::Run(const sigset_t& signals) {
@@ -258,13 +308,7 @@ int Glydd::Run(const sigset_t& signals) {
   if (!roots.ok()) return Fail(kBadConfig, roots.status());
   roots_ = *std::move(roots);
   if (absl::Status s = StartDevices(); !s.ok()) return Fail(kDeviceLost, s);
-  const bool others = !config_.allow_uids.empty() || !config_.allow_gids.empty();
-  auto grpc_socket = Bind(config_.socket, others);
-  if (!grpc_socket.ok()) return Fail(kBadConfig, grpc_socket.status());
-  auto broker_socket = Bind(config_.broker_socket(), others);
-  if (!broker_socket.ok()) return Fail(kBadConfig, broker_socket.status());
-  if (absl::Status s = StartServer(*std::move(grpc_socket), *std::move(broker_socket)); !s.ok())
-    return Fail(kDeviceLost, s);
+  if (absl::Status s = StartServers(); !s.ok()) return Fail(kBadConfig, s);
   Preload();
   Log(LogLevel::kInfo, "ready",
       {{"version", kVersion},
@@ -272,19 +316,16 @@ int Glydd::Run(const sigset_t& signals) {
        {"pid", ::getpid()},
        {"device", config_.devices.front()},
        {"budget", devices_.front()->budget.limit()}});
+  ::sd_notify(0, "READY=1");
 
-  int signal = 0;
-  do {
-    ::sigwait(&signals, &signal);
-    if (signal == SIGHUP) Log(LogLevel::kInfo, "SIGHUP: nothing to read again");
-  } while (signal == SIGHUP);
+  const int signal = WaitForEnd(signals);
   Log(LogLevel::kInfo, "stopping", {{"signal", signal}});
+  ::sd_notify(0, "STOPPING=1");
   // A second signal does not wait.
-  std::thread([&signals] {
+  std::thread([signals] {
     int again = 0;
     do {
-      sigset_t copy = signals;
-      ::sigwait(&copy, &again);
+      ::sigwait(&signals, &again);
     } while (again == SIGHUP);
     ::_exit(kSecondTerm);
   }).detach();

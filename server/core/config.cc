@@ -115,47 +115,70 @@ absl::Status SetDuration(const Values& v, absl::Duration* out) {
   return absl::OkStatus();
 }
 
+absl::Status SetAddress(const Values& v, std::string* out) {
+  const size_t colon = v.back().rfind(':');
+  int port = -1;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(v.back().substr(colon + 1), &port) || port < 0 || port > 65535)
+    return Bad(v.back(), "HOST:PORT, such as 127.0.0.1:7700 or [::1]:7700");
+  *out = v.back();
+  return absl::OkStatus();
+}
+
 const std::vector<Option>& Options() {
-  static const std::vector<Option>* const kOptions = new std::vector<Option>{
-      {"socket", "PATH", "the gRPC socket; the broker's is broker.sock beside it", false,
-       [](const Values& v, Config* c) { return c->socket = v.back(), absl::OkStatus(); }},
-      {"state", "DIR", "where state is kept", false,
-       [](const Values& v, Config* c) { return c->state = v.back(), absl::OkStatus(); }},
-      {"root", "NAME=DIR[:rw]", "a directory that requests may name files in", true, SetRoots},
-      {"device", "auto|host", "a device to serve", true, SetDevices},
-      {"budget", "BYTES|SHARE%", "memory that models and arenas may take on a device", false,
-       [](const Values& v, Config* c) {
-         c->budget = v.back();
-         return ParseBudget(v.back(), uint64_t{1} << 40).status();
-       }},
-      {"transport", "fd|cuda-ipc", "how memory is shared where a load does not say", false,
-       [](const Values& v, Config* c) {
-         c->transport = v.back();
-         return v.back() == "fd" ? absl::OkStatus()
-                                 : Bad(v.back(), "fd (cuda-ipc needs a CUDA device)");
-       }},
-      {"preload", "NAME=ROOT/PATH[,pin]", "a model to load at start", true, SetPreload},
-      {"allow-uid", "UID|@GROUP", "who may connect besides the daemon's own user", true,
-       SetAllowed},
-      {"max-clients", "N", "sessions at once", false,
-       [](const Values& v, Config* c) { return SetInt(v, 1, 100000, &c->max_clients); }},
-      {"jobs", "N", "pack and verify jobs at once", false,
-       [](const Values& v, Config* c) { return SetInt(v, 1, 1024, &c->jobs); }},
-      {"queue", "N", "jobs that may wait", false,
-       [](const Values& v, Config* c) { return SetInt(v, 1, 100000, &c->queue); }},
-      {"threads", "N", "threads for products, 0: one a core", false,
-       [](const Values& v, Config* c) { return SetInt(v, 0, 1024, &c->threads); }},
-      {"drain-timeout", "TIME", "how long calls in flight may take at SIGTERM", false,
-       [](const Values& v, Config* c) { return SetDuration(v, &c->drain_timeout); }},
-      {"log-format", "text|json", "of the lines on stderr", false,
-       [](const Values& v, Config* c) {
-         c->log_json = v.back() == "json";
-         return v.back() == "json" || v.back() == "text" ? absl::OkStatus()
-                                                         : Bad(v.back(), "text or json");
-       }},
-      {"worker", "PATH", "the glyd-worker program", false,
-       [](const Values& v, Config* c) { return c->worker = v.back(), absl::OkStatus(); }},
-  };
+  static const std::vector<Option>* const kOptions =
+      new std::vector<Option>{
+          {"socket", "PATH", "the gRPC socket; the broker's is broker.sock beside it", false,
+           [](const Values& v, Config* c) { return c->socket = v.back(), absl::OkStatus(); }},
+          {"state", "DIR", "where state is kept", false,
+           [](const Values& v, Config* c) { return c->state = v.back(), absl::OkStatus(); }},
+          {"root", "NAME=DIR[:rw]", "a directory that requests may name files in", true, SetRoots},
+          {"device", "auto|host", "a device to serve", true, SetDevices},
+          {"budget", "BYTES|SHARE%", "memory that models and arenas may take on a device", false,
+           [](const Values& v, Config* c) {
+             c->budget = v.back();
+             return ParseBudget(v.back(), uint64_t{1} << 40).status();
+           }},
+          {"transport", "fd|cuda-ipc", "how memory is shared where a load does not say", false,
+           [](const Values& v, Config* c) {
+             c->transport = v.back();
+             return v.back() == "fd" ? absl::OkStatus()
+                                     : Bad(v.back(), "fd (cuda-ipc needs a CUDA device)");
+           }},
+          {"preload", "NAME=ROOT/PATH[,pin]", "a model to load at start", true, SetPreload},
+          {"allow-uid", "UID|@GROUP", "who may connect besides the daemon's own user", true,
+           SetAllowed},
+          {"max-clients", "N", "sessions at once", false,
+           [](const Values& v, Config* c) { return SetInt(v, 1, 100000, &c->max_clients); }},
+          {"jobs", "N", "pack and verify jobs at once", false,
+           [](const Values& v, Config* c) { return SetInt(v, 1, 1024, &c->jobs); }},
+          {"queue", "N", "jobs that may wait", false,
+           [](const Values& v, Config* c) { return SetInt(v, 1, 100000, &c->queue); }},
+          {"threads", "N", "threads for products, 0: one a core", false,
+           [](const Values& v, Config* c) { return SetInt(v, 0, 1024, &c->threads); }},
+          {"drain-timeout", "TIME", "how long calls in flight may take at SIGTERM", false,
+           [](const Values& v, Config* c) { return SetDuration(v, &c->drain_timeout); }},
+          {"listen", "HOST:PORT", "a TCP listener, with mutual TLS alone", false,
+           [](const Values& v, Config* c) { return SetAddress(v, &c->listen); }},
+          {"tls-cert", "FILE", "the listener's certificate, PEM", false,
+           [](const Values& v, Config* c) { return c->tls_cert = v.back(), absl::OkStatus(); }},
+          {"tls-key", "FILE", "its private key, PEM", false,
+           [](const Values& v, Config* c) { return c->tls_key = v.back(), absl::OkStatus(); }},
+          {"tls-client-ca", "FILE", "who signs the clients' certificates, PEM", false,
+           [](const Values& v, Config* c) {
+             return c->tls_client_ca = v.back(), absl::OkStatus();
+           }},
+          {"metrics", "HOST:PORT", "where Prometheus finds /metrics", false,
+           [](const Values& v, Config* c) { return SetAddress(v, &c->metrics); }},
+          {"log-format", "text|json", "of the lines on stderr", false,
+           [](const Values& v, Config* c) {
+             c->log_json = v.back() == "json";
+             return v.back() == "json" || v.back() == "text" ? absl::OkStatus()
+                                                             : Bad(v.back(), "text or json");
+           }},
+          {"worker", "PATH", "the glyd-worker program", false,
+           [](const Values& v, Config* c) { return c->worker = v.back(), absl::OkStatus(); }},
+      };
   return *kOptions;
 }
 
@@ -334,6 +357,11 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
     }
     absl::StrAppend(&c.effective, o.key, " = ", shown, "  # ", source, "\n");
   }
+  const bool tls = !c.tls_cert.empty() && !c.tls_key.empty() && !c.tls_client_ca.empty();
+  if (!c.listen.empty() && !tls)
+    return fail("listen needs tls-cert, tls-key and tls-client-ca: there is no plaintext TCP");
+  if (c.listen.empty() && (!c.tls_cert.empty() || !c.tls_key.empty() || !c.tls_client_ca.empty()))
+    return fail("tls-cert, tls-key and tls-client-ca are for listen, which is not set");
   constexpr size_t kMaxSocketPath = 107;
   for (const std::string& path : {c.socket, c.broker_socket()})
     if (path.empty() || path.size() > kMaxSocketPath)

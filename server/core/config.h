@@ -37,7 +37,10 @@ struct Config {
   int threads = 0;         // for products; 0: one a core that this process may use
   absl::Duration drain_timeout = absl::Seconds(5);
   bool log_json = false;
-  std::string worker;  // path of glyd-worker
+  std::string listen;  // HOST:PORT of the TCP listener, which is TLS alone; empty: none
+  std::string tls_cert, tls_key, tls_client_ca;  // PEM files
+  std::string metrics;                           // HOST:PORT; empty: none
+  std::string worker;                            // path of glyd-worker
   bool check_only = false;
   std::string effective;  // every value and where it came from, a line each
 

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/reason.h"
 #include "base/status_macros.h"
+#include "server/core/errors.h"
 #include "server/core/log.h"
 
 namespace glyd {
@@ -135,7 +136,7 @@ absl::StatusOr<Jobs::EntryPtr> Jobs::Enqueue(const glyd::v1::SubmitJobRequest& r
   absl::MutexLock lock(&mu_);
   const auto same = by_request_.find(r.request_id());
   if (!r.request_id().empty() && same != by_request_.end()) return jobs_[same->second];
-  if (stopping_) return WithReason(absl::UnavailableError("the daemon is stopping"), "STOPPING");
+  if (stopping_ || draining_) return StoppingError();
   auto e = std::make_shared<Entry>();
   GLYD_RETURN_IF_ERROR(Check(r.spec(), e.get()));
   if (queued_.size() >= options_.queue)
@@ -400,6 +401,11 @@ absl::Status Jobs::Watch(const std::string& id, uint64_t after,
   return absl::OkStatus();
 }
 
+void Jobs::Drain() {
+  absl::MutexLock lock(&mu_);
+  draining_ = true;
+}
+
 void Jobs::Stop() {
   std::vector<std::shared_ptr<Child>> children;
   {
@@ -432,8 +438,7 @@ void Jobs::Stop() {
   journaler_.Stop();
   teller_.Post([this] {
     absl::MutexLock lock(&mu_);
-    for (auto& [number, e] : jobs_)
-      e->watchers.End(absl::UnavailableError("the daemon is stopping"));
+    for (auto& [number, e] : jobs_) e->watchers.End(StoppingError());
   });
   teller_.Stop();
 }

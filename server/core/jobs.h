@@ -52,6 +52,8 @@ class Jobs {
   // end.
   absl::Status Watch(const std::string& id, uint64_t after,
                      const std::shared_ptr<Sink<glyd::v1::Job>>& sink);
+  // No new jobs from now on.
+  void Drain();
   // Cancels what runs and waits, and returns when no worker is left.
   void Stop();
 
@@ -90,7 +92,7 @@ class Jobs {
   const std::unique_ptr<Journal> journal_;  // the journaler's thread's alone, once Recover is done
 
   mutable absl::Mutex mu_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false, draining_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t sequence_ ABSL_GUARDED_BY(mu_) = 0;
   int running_ ABSL_GUARDED_BY(mu_) = 0;

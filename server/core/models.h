@@ -39,6 +39,9 @@ struct Allocation {
   glyd::v1::Model facts;  // format, layout, source, digest, counts
   bool verified = false;
   std::function<void(Allocation*)> on_free;
+
+  // Reads it from its memory: a file, so not for a lock's holder.
+  absl::StatusOr<glyd::v1::ModelTable> ReadTable() const;
   ~Allocation() {
     if (on_free) on_free(this);
   }
@@ -82,12 +85,15 @@ class Models {
 
   // Adds a sink that hears every model that is there, SYNCED, then each change.
   void Watch(const std::shared_ptr<Sink<glyd::v1::ModelEvent>>& sink);
-  // Ends every watch; later loads and leases are refused.
+  // No new loads and leases from now on; `idle` hears, once, when no lease is left.
+  void Drain(std::function<void()> idle);
+  // As Drain, and ends every watch.
   void Stop();
 
   // What a fresh worker of `device` is told.
   std::vector<DeviceSlot::Told> Restore(const ServedDevice* device) const;
   uint64_t lease_count() const;
+  uint64_t eviction_count() const;
   uint64_t generation() const { return generation_; }
 
  private:
@@ -128,6 +134,7 @@ class Models {
   void Settle(Entry& entry, glyd::v1::ModelState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Erase(const std::string& name, Garbage* garbage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLease(const std::string& lease_id, Garbage* garbage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Tell(const Entry& entry, glyd::v1::ModelEvent::Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   glyd::v1::Model Snapshot(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<const Entry*> FindReady(const std::string& name) const
@@ -140,7 +147,9 @@ class Models {
   const uint64_t generation_;
 
   mutable absl::Mutex mu_;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false, stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::function<void()> idle_ ABSL_GUARDED_BY(mu_);
+  uint64_t evictions_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mu_);

@@ -9,17 +9,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "base/socket.h"
 #include "server/core/log.h"
 
 namespace glyd {
 
-Acceptor::Acceptor(UniqueFd listener, AllowedPeers allowed,
-                   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc)
-    : listener_(std::move(listener)),
-      wake_(::eventfd(0, EFD_CLOEXEC)),
-      allowed_(std::move(allowed)),
-      grpc_(std::move(grpc)) {
+Acceptor::Acceptor(UniqueFd listener, std::function<void(UniqueFd)> take)
+    : listener_(std::move(listener)), wake_(::eventfd(0, EFD_CLOEXEC)), take_(std::move(take)) {
   ::fcntl(listener_.get(), F_SETFL, ::fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
 }
@@ -36,19 +31,12 @@ void Acceptor::Run() {
     pollfd ready[2] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     if (::poll(ready, 2, -1) < 0 || stopping_ || !(ready[0].revents & POLLIN)) continue;
     UniqueFd s(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!s) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        Log(LogLevel::kWarning, "out of descriptors, connections wait");
-        absl::SleepFor(absl::Milliseconds(50));
-      }
-      continue;
+    if (s) {
+      take_(std::move(s));
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      Log(LogLevel::kWarning, "out of descriptors, connections wait");
+      absl::SleepFor(absl::Milliseconds(50));
     }
-    const auto peer = GetPeerCredentials(s.get());
-    if (!peer.ok() || !allowed_.Allows(peer->uid, peer->gid, peer->pid)) continue;
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters p;
-    p.listener_fd = -1;
-    p.fd = s.release();
-    grpc_->HandleNewConnection(&p);
   }
 }
 

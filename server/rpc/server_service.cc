@@ -6,6 +6,7 @@
 #include "base/version.h"
 #include "glyd/v1/server.grpc.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "server/core/errors.h"
 #include "server/rpc/push_stream.h"
 #include "server/rpc/services.h"
 
@@ -75,13 +76,16 @@ class HealthState : public Sink<glyd::v1::ModelEvent> {
     for (auto& [sink, r] : told) sink->Push(r, "");
   }
 
-  void Stop() {
+  void Drain() {
     stopped_ = true;
     Refresh();
+  }
+
+  void Stop() {
+    Drain();
     absl::MutexLock lock(&mu_);
     for (Watching& w : watches_)
-      if (const auto sink = w.sink.lock())
-        ending_.Post([sink] { sink->End(absl::UnavailableError("the daemon is stopping")); });
+      if (const auto sink = w.sink.lock()) ending_.Post([sink] { sink->End(StoppingError()); });
   }
   bool stopped() const { return stopped_; }
 
@@ -168,6 +172,15 @@ class ServerService final : public glyd::v1::Server::CallbackService {
       out.set_worker_sandbox(s.facts.sandbox());
       for (const std::string& t : s.facts.linear_targets()) out.add_linear_targets(t);
     }
+    return FinishUnary(c, absl::OkStatus());
+  }
+
+  ServerUnaryReactor* Drain(CallbackServerContext* c, const glyd::v1::DrainRequest* r,
+                            glyd::v1::DrainReply* reply) override {
+    health_->Drain();
+    d_->jobs->Drain();
+    d_->models->Drain(r->exit() ? d_->exit : nullptr);
+    reply->set_leases(d_->models->lease_count());
     return FinishUnary(c, absl::OkStatus());
   }
 

@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Daemon {
   Arenas* arenas = nullptr;
   Jobs* jobs = nullptr;
   absl::Time started;
+  std::function<void()> exit;  // ends the daemon as SIGTERM does
 
   // The session of a call's metadata key "glyd-session".
   absl::StatusOr<Session> SessionOf(const grpc::CallbackServerContext& context) const;
