@@ -34,6 +34,7 @@ absl::Status ErrnoStatus(int error, absl::string_view what) {
     case ENOTDIR:
       return absl::NotFoundError(text);
     case EEXIST:
+    case EADDRINUSE:
       return absl::AlreadyExistsError(text);
     case EACCES:
     case EPERM:

@@ -68,7 +68,7 @@ absl::StatusOr<UniqueFd> Bind(const std::string& path, bool open_to_others) {
   struct stat st;
   if (::lstat(path.c_str(), &st) == 0) {
     if (!S_ISSOCK(st.st_mode))
-      return absl::AlreadyExistsError(absl::StrCat(path, " is there and is no socket"));
+      return absl::FailedPreconditionError(absl::StrCat(path, " is there and is no socket"));
     ::unlink(path.c_str());
   }
   GLYD_ASSIGN_OR_RETURN(UniqueFd s, ListenUnix(path, 1024));
@@ -308,7 +308,8 @@ int Glydd::Run(const sigset_t& signals) {
   if (!roots.ok()) return Fail(kBadConfig, roots.status());
   roots_ = *std::move(roots);
   if (absl::Status s = StartDevices(); !s.ok()) return Fail(kDeviceLost, s);
-  if (absl::Status s = StartServers(); !s.ok()) return Fail(kBadConfig, s);
+  if (absl::Status s = StartServers(); !s.ok())
+    return Fail(absl::IsAlreadyExists(s) ? kLockHeld : kBadConfig, s);
   Preload();
   Log(LogLevel::kInfo, "ready",
       {{"version", kVersion},

@@ -14,6 +14,7 @@
 #include "base/reason.h"
 #include "base/status_macros.h"
 #include "kernels/device/device.h"
+#include "kernels/host/target.h"
 #include "server/core/task_thread.h"
 #include "server/worker/channel.h"
 #include "server/worker/resident.h"
@@ -138,6 +139,8 @@ class DeviceWorker {
     m.mutable_started()->set_uuid(info.uuid);
     m.mutable_started()->set_total_bytes(info.total_bytes);
     m.mutable_started()->set_sandbox(sandbox_);
+    if (info.kind == "host")
+      m.mutable_started()->add_linear_targets(std::string(HostTargetName(ChosenTarget())));
     channel_.Send(call, std::move(m));
     channel_.SendDone(call, {});
   }
