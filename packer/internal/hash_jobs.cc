@@ -23,7 +23,10 @@ struct Lane {
   }
   absl::Status Finish() {
     GLYD_RETURN_IF_ERROR(job->Use(piece));
-    if (piece.ends_tensor) GLYD_RETURN_IF_ERROR(job->EndTensor(hash.Finish()));
+    if (piece.ends_tensor)
+      GLYD_RETURN_IF_ERROR(job->EndTensor(hash.Finish()));
+    else if (piece.ends_job)
+      hash.Finish();
     if (piece.ends_job) job.reset();
     return absl::OkStatus();
   }

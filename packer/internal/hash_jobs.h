@@ -21,7 +21,7 @@ inline constexpr uint64_t kPieceBytes = 768 << 10;
 
 // Memory that a job finds and leaves for the next one.
 struct JobMemory {
-  Scratch bytes, more;
+  Scratch bytes, data, side, base, turned;
   EncodedPack pack;
 };
 
@@ -34,7 +34,7 @@ class HashJob {
   struct Piece {
     absl::Span<const uint8_t> bytes;
     bool ends_tensor = false;
-    bool ends_job = false;  // then it ends its tensor, too
+    bool ends_job = false;  // a tensor that is not ended then is given up
   };
   // The next bytes; valid until the call of Next after this one.
   virtual absl::StatusOr<Piece> Next() = 0;

@@ -4,13 +4,14 @@
 #include <atomic>
 #include <new>
 #include <thread>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "base/cpus.h"
 
 namespace glyd {
 namespace {
 
-constexpr uint64_t kKeptScratch = 64 << 20;
 constexpr std::align_val_t kAlign{64};
 
 }  // namespace
@@ -48,21 +49,6 @@ absl::Status ParallelFor(size_t n, int threads, const Progress& progress,
   return failed;
 }
 
-ByteBudget::Hold::Hold(ByteBudget& budget, uint64_t bytes)
-    : budget_(budget), bytes_(std::min(bytes, budget.total_)) {
-  absl::MutexLock lock(&budget_.mutex_);
-  const auto fits = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(budget_.mutex_) {
-    return budget_.free_ >= bytes_;
-  };
-  budget_.mutex_.Await(absl::Condition(&fits));
-  budget_.free_ -= bytes_;
-}
-
-ByteBudget::Hold::~Hold() {
-  absl::MutexLock lock(&budget_.mutex_);
-  budget_.free_ += bytes_;
-}
-
 void Scratch::Free::operator()(uint8_t* p) const { ::operator delete(p, kAlign); }
 
 uint8_t* Scratch::Get(uint64_t bytes) {
@@ -72,12 +58,6 @@ uint8_t* Scratch::Get(uint64_t bytes) {
     bytes_ = bytes;
   }
   return memory_.get();
-}
-
-void Scratch::Trim() {
-  if (bytes_ <= kKeptScratch) return;
-  memory_.reset();
-  bytes_ = 0;
 }
 
 }  // namespace glyd

@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "base/progress.h"
 
 namespace glyd {
@@ -22,38 +20,12 @@ int ThreadCount(int threads);
 absl::Status ParallelFor(size_t n, int threads, const Progress& progress,
                          const std::function<absl::Status(size_t worker, size_t i)>& f);
 
-// Bounds the memory that threads hold at once. Thread-safe.
-class ByteBudget {
- public:
-  explicit ByteBudget(uint64_t bytes) : free_(bytes), total_(bytes) {}
-
-  // Waits until `bytes` are free; more than there are at all counts as all.
-  class Hold {
-   public:
-    Hold(ByteBudget& budget, uint64_t bytes);
-    ~Hold();
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
-
-   private:
-    ByteBudget& budget_;
-    const uint64_t bytes_;
-  };
-
- private:
-  absl::Mutex mutex_;
-  uint64_t free_ ABSL_GUARDED_BY(mutex_);
-  const uint64_t total_;
-};
-
 // Memory that a worker uses again and again: fresh pages cost as much as the work on them. Not
 // thread-safe.
 class Scratch {
  public:
   // At least `bytes`, 64-byte aligned, content undefined; valid until the next call.
   uint8_t* Get(uint64_t bytes);
-  // Gives back what is larger than a worker may keep between two pieces of work.
-  void Trim();
 
  private:
   struct Free {

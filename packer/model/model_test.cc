@@ -22,8 +22,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::StartsWith;
 using testing::ReadFile;
+using ::testing::StartsWith;
 using testing::TempDir;
 using testing::WriteFile;
 
@@ -97,9 +97,10 @@ TEST(WriterTest, ShardsCloseOnceTheyAreFull) {
       ParseHeader(files[0].head.substr(8), files[0].head.size(), files[0].bytes, "f");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->size(), 3u);
-  EXPECT_THAT(IndexJson(t, files),
-              StartsWith("{\n  \"metadata\": {\n    \"total_size\": 122\n  },\n  \"weight_map\": {\n"
-                         "    \"b\": \"model-00001-of-00003.safetensors\",\n    \"z\": "));
+  EXPECT_THAT(
+      IndexJson(t, files),
+      StartsWith("{\n  \"metadata\": {\n    \"total_size\": 122\n  },\n  \"weight_map\": {\n"
+                 "    \"b\": \"model-00001-of-00003.safetensors\",\n    \"z\": "));
 }
 
 // A good save to be changed, and its glyd.json.

@@ -146,25 +146,4 @@ absl::StatusOr<Save> Save::Open(const Dir& dir) {
   return s;
 }
 
-PackView LoadedPack::view() const {
-  return {meta,       data.data(), data.size(), reinterpret_cast<const uint8_t*>(side.data()),
-          side_bytes, base.data(), base.size()};
-}
-
-absl::StatusOr<LoadedPack> ReadPack(const Save& save, const SavedPack& pack) {
-  LoadedPack p;
-  p.meta = pack.meta;
-  p.side_bytes = pack.side.bytes;
-  p.data.resize(pack.data.bytes);
-  p.side.resize((pack.side.bytes + 3) / 4);
-  p.base.resize(pack.base.bytes / 4);
-  const std::pair<const SavedTensor*, void*> parts[] = {
-      {&pack.data, p.data.data()}, {&pack.side, p.side.data()}, {&pack.base, p.base.data()}};
-  for (const auto& [t, to] : parts) {
-    const SaveFile& f = save.files[t->file];
-    GLYD_RETURN_IF_ERROR(PreadFull(f.opened.fd.get(), to, t->bytes, t->offset, f.shown));
-  }
-  return p;
-}
-
 }  // namespace glyd

@@ -51,18 +51,6 @@ struct Save {
   std::vector<std::string> notes;  // what was skipped, and what other readers may not take
 };
 
-// A pack's buffers in memory, as CheckPack and DecodeRows take them.
-struct LoadedPack {
-  PackMeta meta;
-  std::vector<uint8_t> data;
-  std::vector<int32_t> side, base;  // side holds side_bytes, padded to whole words
-  uint64_t side_bytes = 0;
-  PackView view() const;
-};
-
-// Reads a pack of an open save. Not yet checked with CheckPack.
-absl::StatusOr<LoadedPack> ReadPack(const Save& save, const SavedPack& pack);
-
 }  // namespace glyd
 
 #endif  // GLYD_PACKER_MODEL_SAVE_H_

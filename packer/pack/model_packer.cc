@@ -152,7 +152,7 @@ ModelPacker::ModelPacker(const SavePlan& plan, const Checkpoint& checkpoint, Lay
       threads_(ThreadCount(threads)),
       shard_bytes_(shard_bytes),
       progress_(progress),
-      reader_(checkpoint),
+      reader_(checkpoint.files()),
       states_(plan.items.size()),
       by_size_(plan.items.size()) {
   std::iota(by_size_.begin(), by_size_.end(), size_t{0});

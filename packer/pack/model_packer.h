@@ -11,8 +11,8 @@
 #include "packer/internal/hash_jobs.h"
 #include "packer/model/manifest.h"
 #include "packer/model/plan.h"
-#include "packer/pack/source_reader.h"
 #include "packer/pack/staging.h"
+#include "packer/safetensors/tensor_reader.h"
 #include "packer/safetensors/writer.h"
 
 namespace glyd {
@@ -58,7 +58,7 @@ class ModelPacker {
   const int threads_;
   const uint64_t shard_bytes_;
   Progress& progress_;
-  const SourceReader reader_;
+  const TensorReader reader_;
   std::vector<State> states_;    // by item
   std::vector<size_t> by_size_;  // items, the largest first: threads end at about the same time
   std::vector<StoredTensor> tensors_;

@@ -330,7 +330,7 @@ TEST_F(TrapTest, ZeroPage) {
   WriteFile(out_ + "/model.safetensors", file);
   const absl::Status s = testing::Verify(out_);
   EXPECT_THAT(std::string(s.message()),
-              AllOf(HasSubstr("self_attn.q_proj.weight"), HasSubstr("model.safetensors")));
+              AllOf(HasSubstr("self_attn.v_proj.weight"), HasSubstr("model.safetensors")));
 }
 
 TEST_F(TrapTest, Many) {

@@ -1,5 +1,5 @@
-// A library for LD_PRELOAD that makes system calls behave as a bad disk, a busy kernel or a dying machine would.
-// GLYD_FAULT says how:
+// A library for LD_PRELOAD that makes system calls behave as a bad disk, a busy kernel or a dying
+// machine would. GLYD_FAULT says how:
 //   onebyte   reads move one byte at a time, but for every 64th, which moves what it may
 //   short     writes move at most 100 bytes
 //   eintr     every second call is interrupted before it does anything

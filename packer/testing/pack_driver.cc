@@ -1,5 +1,6 @@
-// pack_driver pack MODEL OUT | verify SAVE | unpack SAVE OUT: the packer as a process, for tests of what happens to
-// one. One thread, mma12, an output that is there replaced, any checkpoint. Prints the status; exits 1 where it is not OK.
+// pack_driver pack MODEL OUT | verify SAVE | unpack SAVE OUT: the packer as a process, for tests of
+// what happens to one. One thread, mma12, an output that is there replaced, any checkpoint. Prints
+// the status; exits 1 where it is not OK.
 
 #include <csignal>
 #include <cstdio>
@@ -10,7 +11,8 @@
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   const std::string verb = argc > 2 ? argv[1] : "";
-  absl::Status status = absl::InvalidArgumentError("usage: pack MODEL OUT | verify SAVE | unpack SAVE OUT");
+  absl::Status status =
+      absl::InvalidArgumentError("usage: pack MODEL OUT | verify SAVE | unpack SAVE OUT");
   if (verb == "pack" && argc == 4) {
     glyd::PackOptions options;
     options.layout = glyd::Layout::kMma12;

@@ -1,4 +1,4 @@
-#include "packer/pack/source_reader.h"
+#include "packer/safetensors/tensor_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,22 +27,21 @@ bool IsCold(const OpenedFile& file) {
 
 }  // namespace
 
-SourceReader::SourceReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
-  for (const TensorFile& f : checkpoint.files()) cold_.push_back(IsCold(f.opened));
+TensorReader::TensorReader(absl::Span<const TensorFile> files) : files_(files) {
+  for (const TensorFile& f : files) cold_.push_back(IsCold(f.opened));
 }
 
-absl::Status SourceReader::Read(const StoredTensor& tensor, uint64_t at, uint64_t bytes,
+absl::Status TensorReader::Read(const StoredTensor& tensor, uint64_t at, uint64_t bytes,
                                 void* to) const {
-  const TensorFile& f = checkpoint_.files()[tensor.file];
+  const TensorFile& f = files_[tensor.file];
   return PreadFull(f.opened.fd.get(), to, bytes, tensor.offset + at, f.shown);
 }
 
-void SourceReader::Drop(const StoredTensor& tensor) const {
+void TensorReader::Drop(const StoredTensor& tensor) const {
   if (!cold_[tensor.file]) return;
   // Advice: nothing is lost where it is not taken.
-  (void)::posix_fadvise(checkpoint_.files()[tensor.file].opened.fd.get(),
-                        static_cast<off_t>(tensor.offset), static_cast<off_t>(tensor.bytes),
-                        POSIX_FADV_DONTNEED);
+  (void)::posix_fadvise(files_[tensor.file].opened.fd.get(), static_cast<off_t>(tensor.offset),
+                        static_cast<off_t>(tensor.bytes), POSIX_FADV_DONTNEED);
 }
 
 }  // namespace glyd
