@@ -12,13 +12,19 @@ std::atomic<int> noted{0};
 std::atomic<int> tidy_scopes{0};
 static_assert(std::atomic<int>::is_always_lock_free, "used in a signal handler");
 
+std::atomic<bool> on_terminal{false};
+
 void Handle(int signal) {
-  if (tidy_scopes.load() == 0 || noted.exchange(signal) == signal) _exit(128 + signal);
+  if (tidy_scopes.load() > 0 && noted.exchange(signal) != signal) return;
+  // A bar may stand there: the shell's prompt goes on a line of its own.
+  if (on_terminal.load()) (void)!::write(STDERR_FILENO, "\n", 1);
+  _exit(128 + signal);
 }
 
 }  // namespace
 
 void InstallSignalHandlers() {
+  on_terminal = ::isatty(STDERR_FILENO) == 1;
   struct sigaction action = {};
   action.sa_handler = Handle;
   action.sa_flags = SA_RESTART;

@@ -23,8 +23,8 @@ namespace {
 
 // A model's parts, from a save or from the daemon.
 struct Parts {
-  std::vector<PackSummaryInfo> packs;
-  std::vector<TensorSummary> tensors;
+  std::vector<PackInfo> packs;
+  std::vector<TensorInfo> tensors;
 };
 
 double BitsAWeight(uint64_t bytes, uint64_t weights) {
@@ -40,7 +40,7 @@ void AppendText(const Parts& parts, std::string* text) {
                    {"SIZE", T::kRight},
                    {"BITS", T::kRight},
                    {"TENSORS"}});
-  for (const PackSummaryInfo& p : parts.packs) {
+  for (const PackInfo& p : parts.packs) {
     std::vector<std::string> names;
     for (const std::string& name : p.tensors) names.push_back(Printable(name));
     packs.Add({Printable(p.name), p.layout, absl::StrCat(p.rows), absl::StrCat(p.cols),
@@ -48,7 +48,7 @@ void AppendText(const Parts& parts, std::string* text) {
                absl::StrJoin(names, " ")});
   }
   TextTable tensors({{"TENSOR AS IT IS"}, {"DTYPE"}, {"SHAPE"}, {"SIZE", T::kRight}});
-  for (const TensorSummary& t : parts.tensors)
+  for (const TensorInfo& t : parts.tensors)
     tensors.Add({Printable(t.name), Printable(t.dtype), Shape(t.shape), HumanBytes(t.bytes)});
   if (!parts.packs.empty()) absl::StrAppend(text, "\n", packs.Text());
   if (!parts.tensors.empty()) absl::StrAppend(text, "\n", tensors.Text());
@@ -56,7 +56,7 @@ void AppendText(const Parts& parts, std::string* text) {
 
 void AddJson(const Parts& parts, Json* out) {
   Json packs = Json::array(), tensors = Json::array();
-  for (const PackSummaryInfo& p : parts.packs)
+  for (const PackInfo& p : parts.packs)
     packs.push_back({{"name", p.name},
                      {"layout", p.layout},
                      {"shape", {p.rows, p.cols}},
@@ -64,7 +64,7 @@ void AddJson(const Parts& parts, Json* out) {
                      {"bits_per_weight", BitsAWeight(p.bytes, p.rows * p.cols)},
                      {"experts", p.experts},
                      {"tensors", p.tensors}});
-  for (const TensorSummary& t : parts.tensors)
+  for (const TensorInfo& t : parts.tensors)
     tensors.push_back(
         {{"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"bytes", t.bytes}});
   (*out)["packs"] = packs;
@@ -102,7 +102,7 @@ absl::Status ShowModel(const Cli& cli, const std::string& name) {
 Parts PartsOf(const Save& save) {
   Parts parts;
   for (const SavedPack& p : save.packs) {
-    PackSummaryInfo& out = parts.packs.emplace_back();
+    PackInfo& out = parts.packs.emplace_back();
     out.name = p.name;
     out.layout = std::string(LayoutName(p.meta.layout));
     out.rows = p.meta.rows;
@@ -121,8 +121,8 @@ absl::Status ShowSave(const Cli& cli, const std::string& path) {
   GLYD_ASSIGN_OR_RETURN(const Save save, Save::Open(dir));
   const Parts parts = PartsOf(save);
   uint64_t pack_bytes = 0, weights = 0, raw_bytes = 0;
-  for (const PackSummaryInfo& p : parts.packs) pack_bytes += p.bytes, weights += p.rows * p.cols;
-  for (const TensorSummary& t : parts.tensors) raw_bytes += t.bytes;
+  for (const PackInfo& p : parts.packs) pack_bytes += p.bytes, weights += p.rows * p.cols;
+  for (const TensorInfo& t : parts.tensors) raw_bytes += t.bytes;
   if (cli.json) {
     Json out = {{"path", path},
                 {"format", save.format},

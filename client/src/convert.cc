@@ -146,8 +146,8 @@ ModelInfo FromProto(const v1::Model& m) {
   return out;
 }
 
-PackSummaryInfo FromProto(const v1::Pack& p) {
-  PackSummaryInfo out;
+PackInfo FromProto(const v1::Pack& p) {
+  PackInfo out;
   out.name = p.name();
   out.layout = p.layout();
   out.rows = p.rows();
@@ -158,7 +158,7 @@ PackSummaryInfo FromProto(const v1::Pack& p) {
   return out;
 }
 
-TensorSummary FromProto(const v1::Tensor& t) {
+TensorInfo FromProto(const v1::Tensor& t) {
   return {t.name(), t.dtype(), {t.shape().begin(), t.shape().end()}, t.buffer().bytes()};
 }
 

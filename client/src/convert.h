@@ -10,8 +10,8 @@ namespace glyd::internal {
 
 // Messages as the public structs, and back.
 ModelInfo FromProto(const v1::Model& model);
-PackSummaryInfo FromProto(const v1::Pack& pack);
-TensorSummary FromProto(const v1::Tensor& tensor);
+PackInfo FromProto(const v1::Pack& pack);
+TensorInfo FromProto(const v1::Tensor& tensor);
 JobInfo FromProto(const v1::Job& job);
 DaemonInfo FromProto(const v1::InfoReply& info);
 v1::JobSpec ToProto(const JobSpec& spec);

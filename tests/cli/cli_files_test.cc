@@ -140,6 +140,9 @@ TEST_F(CliFiles, NoDaemonIsExit3AndNamesTheSocket) {
   o = Glyd({"ps", "--server", "nonsense"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("neither unix:PATH nor HOST:PORT"));
+  o = Glyd({"ps", "--server", "localhost:7443"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("a TCP server needs a TLS CA file"));
   o = Glyd({"ps", "--server", "unix:/" + std::string(120, 'x')});
   EXPECT_THAT(o.err, HasSubstr("121 characters, 1 to 107"));
 }

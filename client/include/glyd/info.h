@@ -54,12 +54,12 @@ struct ModelInfo {
 };
 
 // A model's parts by name, without its memory.
-struct TensorSummary {
+struct TensorInfo {
   std::string name, dtype;
   std::vector<uint64_t> shape;
   uint64_t bytes = 0;
 };
-struct PackSummaryInfo {
+struct PackInfo {
   std::string name, layout;
   uint64_t rows = 0, cols = 0;
   uint64_t bytes = 0;    // of its three buffers
@@ -68,8 +68,8 @@ struct PackSummaryInfo {
 };
 struct ModelContents {
   ModelInfo model;
-  std::vector<PackSummaryInfo> packs;  // in the save's order
-  std::vector<TensorSummary> tensors;  // saved as they are
+  std::vector<PackInfo> packs;      // in the save's order
+  std::vector<TensorInfo> tensors;  // saved as they are
 };
 
 // Jobs. Paths are ROOT/relative.
