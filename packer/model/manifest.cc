@@ -71,9 +71,18 @@ absl::Status ReadMember(sj::value v, absl::string_view what, PackMember* m) {
   GLYD_RETURN_IF_ERROR(
       json::ForEachField(object, what, [&](absl::string_view key, sj::value value) -> absl::Status {
         const std::string place = absl::StrCat(what, ": ", Printable(key));
-        if (key == "name") return seen |= 1, json::GetString(value, place, &m->name);
-        if (key == "shape") return seen |= 2, ReadNumbers(value, place, &m->shape);
-        if (key == "sha256") return seen |= 4, ReadDigest(value, place, &m->sha256);
+        if (key == "name") {
+          seen |= 1;
+          return json::GetString(value, place, &m->name);
+        }
+        if (key == "shape") {
+          seen |= 2;
+          return ReadNumbers(value, place, &m->shape);
+        }
+        if (key == "sha256") {
+          seen |= 4;
+          return ReadDigest(value, place, &m->sha256);
+        }
         return Bad(place, "unknown key");
       }));
   return seen == 7 ? absl::OkStatus() : Bad(what, "needs name, shape and sha256");

@@ -54,12 +54,20 @@ std::pair<std::string, int> SnapshotOf(absl::string_view path) {
   return {"", 0};
 }
 
+// Whether counting a path's parts counts its directories.
+bool IsPlainPath(absl::string_view path) {
+  absl::ConsumeSuffix(&path, "/");
+  absl::ConsumePrefix(&path, "/");
+  const std::vector<absl::string_view> parts = absl::StrSplit(path, '/');
+  return absl::c_none_of(parts,
+                         [](absl::string_view p) { return p.empty() || p == "." || p == ".."; });
+}
+
 absl::StatusOr<ModelSource> OpenDirectory(const std::string& path) {
-  auto [commit, levels] = SnapshotOf(path);
   std::string real = path;
-  if (commit.empty()) {
-    // The working directory, or a link to a snapshot, may be inside one without the argument saying
-    // so.
+  auto [commit, levels] = SnapshotOf(path);
+  if (commit.empty() || !IsPlainPath(path)) {
+    // The working directory, or a link, may lead into a snapshot without the argument saying so.
     if (char* resolved = ::realpath(path.c_str(), nullptr); resolved != nullptr) {
       const auto inside = SnapshotOf(resolved);
       if (!inside.first.empty()) {

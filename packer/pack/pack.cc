@@ -52,10 +52,20 @@ PackSummary Summarize(const SavePlan& plan, const ModelPacker& packer) {
   return s;
 }
 
+// Of the save's files at least: what is known before any matrix is read.
+uint64_t LeastBytes(const SavePlan& plan, Layout layout) {
+  uint64_t n = 0;
+  for (const PlanItem& item : plan.items)
+    n += item.packed() ? DataBytes({.layout = layout, .rows = item.rows, .cols = item.cols})
+                       : item.members[0].source->bytes;
+  return n;
+}
+
 // Packs into the staging directory; all but publishing.
 absl::StatusOr<PackSummary> Fill(const Dir& source, const SavePlan& plan,
                                  const Checkpoint& checkpoint, const PackOptions& options,
                                  Staging& staging, Progress& progress) {
+  GLYD_RETURN_IF_ERROR(staging.CheckRoom(LeastBytes(plan, options.layout)));
   ModelPacker packer(plan, checkpoint, options.layout, options.threads, options.shard_bytes,
                      progress);
   GLYD_RETURN_IF_ERROR(packer.Measure());

@@ -416,7 +416,8 @@ TEST_F(TrapTest, Hub) {
   int n = 0;
   for (const std::string& model :
        {std::string("org/name"), std::string("org/name@main"), "org/name@" + commit,
-        repo + "/snapshots/" + commit, repo + "/snapshots/" + commit + "/"}) {
+        repo + "/snapshots/" + commit, repo + "/snapshots/" + commit + "/",
+        repo + "//snapshots/./" + commit + "/../" + commit}) {
     const std::string out = dir_ / absl::StrCat("out", n++);
     const auto packed = Pack(model, out);
     ASSERT_TRUE(packed.ok()) << model << ": " << packed.status();
