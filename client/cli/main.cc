@@ -48,6 +48,7 @@ void AddVerbs(Command root, Cli& cli, const CommandLine& line) {
   AddJobs(root, cli);
   AddHealth(root, cli);
   AddInfo(root, cli);
+  AddDoctor(root, cli);
   AddBench(root, cli);
   AddVersion(root, cli);
   AddCompletion(root, cli, line);

@@ -19,6 +19,7 @@ void AddHash(Command& root, Cli& cli);
 void AddLinear(Command& root, Cli& cli);
 void AddAttach(Command& root, Cli& cli);
 void AddJobs(Command& root, Cli& cli);
+void AddDoctor(Command& root, Cli& cli);
 void AddHealth(Command& root, Cli& cli);
 void AddInfo(Command& root, Cli& cli);
 void AddBench(Command& root, Cli& cli);

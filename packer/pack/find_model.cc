@@ -148,4 +148,19 @@ absl::StatusOr<ModelSource> FindModel(const std::string& model) {
   return source;
 }
 
+absl::StatusOr<ModelSource> FindModelBeneath(std::shared_ptr<const UniqueFd> root,
+                                             absl::string_view root_name,
+                                             absl::string_view relative) {
+  absl::StatusOr<Dir> dir = Dir::OpenBeneath(root, root_name, relative);
+  std::string file;
+  if (!dir.ok() && absl::EndsWith(relative, ".safetensors")) {
+    const size_t slash = relative.rfind('/');
+    dir = Dir::OpenBeneath(root, root_name,
+                           slash == absl::string_view::npos ? "." : relative.substr(0, slash));
+    file = std::string(slash == absl::string_view::npos ? relative : relative.substr(slash + 1));
+  }
+  if (!dir.ok()) return dir.status();
+  return ModelSource{*std::move(dir), SnapshotOf(relative).first, std::move(file)};
+}
+
 }  // namespace glyd

@@ -2,6 +2,7 @@
 #define GLYD_PACKER_PACK_PACK_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -45,6 +46,12 @@ struct ModelSource {
 // $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub). A directory that is there wins.
 // NotFound says where was looked.
 absl::StatusOr<ModelSource> FindModel(const std::string& model);
+
+// A directory or .safetensors file beneath an open root, which no link leaves: for a Hub cache the
+// root is the cache, or what holds it.
+absl::StatusOr<ModelSource> FindModelBeneath(std::shared_ptr<const UniqueFd> root,
+                                             absl::string_view root_name,
+                                             absl::string_view relative);
 
 // Packs the checkpoint in `source` into a new directory `out_name` in `out_parent`. It is written
 // beside its place under a temporary name, synced, and renamed whole: after a crash at any point

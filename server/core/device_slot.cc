@@ -92,12 +92,13 @@ absl::Status DeviceSlot::StartChild() {
   GLYD_ASSIGN_OR_RETURN(
       std::shared_ptr<Child> child,
       Child::Spawn(options_.program, arguments, [this, hello](const std::string& how) {
-        Log(LogLevel::kWarning, "worker ended", {{"device", options_.device}, {"how", how}});
         {
           absl::MutexLock lock(&hello->mu);
           hello->ended = true;
         }
         absl::MutexLock lock(&mu_);
+        Log(stopping_ ? LogLevel::kInfo : LogLevel::kWarning, "worker ended",
+            {{"device", options_.device}, {"how", how}});
         state_.error = absl::StrCat("the worker ", how);
         child_ended_ = true;
       }));

@@ -32,8 +32,8 @@ absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run,
                                     const std::vector<SharedFd>& roots, Progress& progress) {
   const glyd::v1::PackSpec& spec = run.spec().pack();
   if (roots.size() != 2) return absl::InternalError("a pack job without its roots");
-  GLYD_ASSIGN_OR_RETURN(const Dir source,
-                        Dir::OpenBeneath(roots[0], run.source_root(), run.source_relative()));
+  GLYD_ASSIGN_OR_RETURN(const ModelSource source,
+                        FindModelBeneath(roots[0], run.source_root(), run.source_relative()));
   GLYD_ASSIGN_OR_RETURN(const auto output,
                         SplitOutput(roots[1], run.output_root(), run.output_relative()));
   PackOptions o;
@@ -45,8 +45,10 @@ absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run,
   o.force = spec.force();
   o.threads = static_cast<int>(spec.threads() != 0 ? spec.threads() : run.threads());
   o.repo = run.source_relative();
+  o.revision = source.revision;
+  o.file = source.file;
   GLYD_ASSIGN_OR_RETURN(const PackSummary s,
-                        PackModel(source, output.first, output.second, o, progress));
+                        PackModel(source.dir, output.first, output.second, o, progress));
   return nlohmann::json{{"output", spec.output()},
                         {"layout", std::string(LayoutName(o.layout))},
                         {"packs", s.packs},
