@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -10,12 +11,14 @@
 #include "absl/strings/str_join.h"
 #include "base/bytes.h"
 #include "base/dir.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "client/cli/cli.h"
 #include "client/cli/command.h"
 #include "client/cli/json.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
+#include "kernels/format/step.h"
 #include "packer/model/save.h"
 
 namespace glyd::cli {
@@ -25,10 +28,39 @@ namespace {
 struct Parts {
   std::vector<PackInfo> packs;
   std::vector<TensorInfo> tensors;
+  // Of a save on disk, pack by pack: weights of mma12 that its codes do not hold. None for mma,
+  // where what is rare takes more bits.
+  std::vector<std::optional<uint64_t>> exceptions;
 };
 
 double BitsAWeight(uint64_t bytes, uint64_t weights) {
   return weights == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(weights);
+}
+
+// Why a tensor is saved as it is; docs/format.md, "Which tensors are packed".
+std::string WhyAsItIs(const TensorInfo& t) {
+  if (t.dtype != "BF16") return "not bf16";
+  if (t.shape.size() != 2) return t.shape.size() < 2 ? "no matrix" : "no single matrix";
+  if (t.shape[0] == 0 || t.shape[0] % kStepRows != 0)
+    return absl::StrCat("rows no multiple of ", kStepRows);
+  if (t.shape[1] == 0 || t.shape[1] % kStepCols != 0)
+    return absl::StrCat("columns no multiple of ", kStepCols);
+  return absl::StrContains(t.name, "embed") ? "an embedding" : "no Linear's weight";
+}
+
+// The largest packs, most weights first.
+std::string Largest(const Parts& parts) {
+  constexpr size_t kShown = 3;
+  std::vector<const PackInfo*> packs;
+  for (const PackInfo& p : parts.packs) packs.push_back(&p);
+  std::stable_sort(packs.begin(), packs.end(), [](const PackInfo* a, const PackInfo* b) {
+    return a->rows * a->cols > b->rows * b->cols;
+  });
+  packs.resize(std::min(packs.size(), kShown));
+  std::vector<std::string> texts;
+  for (const PackInfo* p : packs)
+    texts.push_back(absl::StrCat(Printable(p->name), " [", p->rows, ", ", p->cols, "]"));
+  return absl::StrJoin(texts, ", ");
 }
 
 void AppendText(const Parts& parts, std::string* text) {
@@ -39,24 +71,29 @@ void AppendText(const Parts& parts, std::string* text) {
                    {"COLS", T::kRight},
                    {"SIZE", T::kRight},
                    {"BITS", T::kRight},
+                   {"EXCEPTIONS", T::kRight},
                    {"TENSORS"}});
-  for (const PackInfo& p : parts.packs) {
+  for (size_t i = 0; i < parts.packs.size(); ++i) {
+    const PackInfo& p = parts.packs[i];
+    const bool counted = i < parts.exceptions.size() && parts.exceptions[i].has_value();
     std::vector<std::string> names;
     for (const std::string& name : p.tensors) names.push_back(Printable(name));
     packs.Add({Printable(p.name), p.layout, absl::StrCat(p.rows), absl::StrCat(p.cols),
                HumanBytes(p.bytes), absl::StrFormat("%.2f", BitsAWeight(p.bytes, p.rows * p.cols)),
-               absl::StrJoin(names, " ")});
+               counted ? absl::StrCat(*parts.exceptions[i]) : "-", absl::StrJoin(names, " ")});
   }
-  TextTable tensors({{"TENSOR AS IT IS"}, {"DTYPE"}, {"SHAPE"}, {"SIZE", T::kRight}});
+  TextTable tensors({{"TENSOR AS IT IS"}, {"DTYPE"}, {"SHAPE"}, {"SIZE", T::kRight}, {"WHY"}});
   for (const TensorInfo& t : parts.tensors)
-    tensors.Add({Printable(t.name), Printable(t.dtype), Shape(t.shape), HumanBytes(t.bytes)});
+    tensors.Add(
+        {Printable(t.name), Printable(t.dtype), Shape(t.shape), HumanBytes(t.bytes), WhyAsItIs(t)});
   if (!parts.packs.empty()) absl::StrAppend(text, "\n", packs.Text());
   if (!parts.tensors.empty()) absl::StrAppend(text, "\n", tensors.Text());
 }
 
 void AddJson(const Parts& parts, Json* out) {
   Json packs = Json::array(), tensors = Json::array();
-  for (const PackInfo& p : parts.packs)
+  for (size_t i = 0; i < parts.packs.size(); ++i) {
+    const PackInfo& p = parts.packs[i];
     packs.push_back({{"name", p.name},
                      {"layout", p.layout},
                      {"shape", {p.rows, p.cols}},
@@ -64,9 +101,16 @@ void AddJson(const Parts& parts, Json* out) {
                      {"bits_per_weight", BitsAWeight(p.bytes, p.rows * p.cols)},
                      {"experts", p.experts},
                      {"tensors", p.tensors}});
+    if (i < parts.exceptions.size())
+      packs.back()["exceptions"] =
+          parts.exceptions[i].has_value() ? Json(*parts.exceptions[i]) : Json(nullptr);
+  }
   for (const TensorInfo& t : parts.tensors)
-    tensors.push_back(
-        {{"name", t.name}, {"dtype", t.dtype}, {"shape", t.shape}, {"bytes", t.bytes}});
+    tensors.push_back({{"name", t.name},
+                       {"dtype", t.dtype},
+                       {"shape", t.shape},
+                       {"bytes", t.bytes},
+                       {"why", WhyAsItIs(t)}});
   (*out)["packs"] = packs;
   (*out)["tensors"] = tensors;
 }
@@ -75,7 +119,7 @@ absl::Status ShowModel(const Cli& cli, const std::string& name) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   GLYD_ASSIGN_OR_RETURN(const ModelContents contents, client.GetContents(name));
   const ModelInfo& m = contents.model;
-  const Parts parts = {contents.packs, contents.tensors};
+  const Parts parts = {contents.packs, contents.tensors, {}};
   if (cli.json) {
     Json out = {{"model", ToJson(m)}};
     AddJson(parts, &out);
@@ -99,7 +143,7 @@ absl::Status ShowModel(const Cli& cli, const std::string& name) {
   return absl::OkStatus();
 }
 
-Parts PartsOf(const Save& save) {
+absl::StatusOr<Parts> PartsOf(const Save& save) {
   Parts parts;
   for (const SavedPack& p : save.packs) {
     PackInfo& out = parts.packs.emplace_back();
@@ -110,6 +154,15 @@ Parts PartsOf(const Save& save) {
     out.bytes = p.data.bytes + p.side.bytes + p.base.bytes;
     out.experts = p.experts;
     for (const PackMember& m : p.members) out.tensors.push_back(m.name);
+    std::optional<uint64_t>& exceptions = parts.exceptions.emplace_back();
+    if (p.meta.layout != Layout::kMma12 || p.base.bytes < sizeof(int32_t)) continue;
+    // The last of exc_base. Nothing else of the pack is read here: verify looks at its structure.
+    const SaveFile& file = save.files[p.base.file];
+    char last[4];
+    GLYD_RETURN_IF_ERROR(PreadFull(file.opened.fd.get(), last, sizeof last,
+                                   p.base.offset + p.base.bytes - sizeof last,
+                                   Printable(file.name)));
+    exceptions = LoadLe32(last);
   }
   for (const RawTensor& t : save.tensors)
     parts.tensors.push_back({t.tensor.name, t.tensor.dtype, t.tensor.shape, t.tensor.bytes});
@@ -119,7 +172,7 @@ Parts PartsOf(const Save& save) {
 absl::Status ShowSave(const Cli& cli, const std::string& path) {
   GLYD_ASSIGN_OR_RETURN(const Dir dir, Dir::Open(path));
   GLYD_ASSIGN_OR_RETURN(const Save save, Save::Open(dir));
-  const Parts parts = PartsOf(save);
+  GLYD_ASSIGN_OR_RETURN(const Parts parts, PartsOf(save));
   uint64_t pack_bytes = 0, weights = 0, raw_bytes = 0;
   for (const PackInfo& p : parts.packs) pack_bytes += p.bytes, weights += p.rows * p.cols;
   for (const TensorInfo& t : parts.tensors) raw_bytes += t.bytes;
@@ -152,6 +205,7 @@ absl::Status ShowSave(const Cli& cli, const std::string& path) {
       Plural(parts.packs.size(), "pack"), HumanBytes(pack_bytes), BitsAWeight(pack_bytes, weights),
       Plural(parts.tensors.size(), "tensor"), HumanBytes(raw_bytes), Printable(save.source_repo),
       save.source_revision.empty() ? "" : "@", save.source_revision);
+  if (!parts.packs.empty()) absl::StrAppend(&text, "  largest ", Largest(parts), "\n");
   for (const std::string& note : save.notes)
     absl::StrAppend(&text, "  note    ", Printable(note, 1000), "\n");
   AppendText(parts, &text);

@@ -166,10 +166,14 @@ TEST_F(CliFiles, PacksVerifiesShowsAndUnpacks) {
 
   o = Glyd({"show", save, "-o", "json"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(Json::parse(o.out).at("packs").size(), packed.at("packs"));
+  const Json shown = Json::parse(o.out);
+  EXPECT_EQ(shown.at("packs").size(), packed.at("packs"));
+  EXPECT_TRUE(shown.at("packs").at(0).at("exceptions").is_number_unsigned());
+  for (const Json& t : shown.at("tensors")) EXPECT_FALSE(t.at("why").get<std::string>().empty());
   o = Glyd({"show", "save"}, {"--chdir=" + dir_.path()});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("glyd-v3 mma12"));
+  EXPECT_THAT(o.out, HasSubstr("largest "));
 
   const std::string back = dir_ / "back/";
   o = Glyd({"unpack", save, back});
