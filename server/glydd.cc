@@ -217,7 +217,7 @@ absl::Status Glydd::StartServers() {
   health_ = NewHealthState(&daemon_);
   metrics_ = NewMetrics(&daemon_);
   GLYD_ASSIGN_OR_RETURN(
-      server_, GrpcServer::Start(&daemon_, health_, *metrics_, grpc::InsecureServerCredentials()));
+      server_, GrpcServer::Start(&daemon_, health_, metrics_, grpc::InsecureServerCredentials()));
   Broker::Options o;
   o.allowed = allowed;
   o.version = kVersion;

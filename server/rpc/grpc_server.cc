@@ -8,12 +8,13 @@
 namespace glyd {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
-    Daemon* daemon, std::shared_ptr<HealthState> health, Metrics& metrics,
+    Daemon* daemon, std::shared_ptr<HealthState> health, std::shared_ptr<Metrics> metrics,
     std::shared_ptr<grpc::ServerCredentials> credentials) {
   // Health is our own service: gRPC's says SERVING whatever the daemon's state.
   grpc::EnableDefaultHealthCheckService(false);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto out = std::make_unique<GrpcServer>();
+  out->metrics_ = metrics;
   out->services_.push_back(NewModelsService(daemon));
   out->services_.push_back(NewJobsService(daemon));
   out->services_.push_back(NewLinearService(daemon));
@@ -27,7 +28,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   builder.SetMaxReceiveMessageSize(4 << 20);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(metrics.NewInterceptor());
+  interceptors.push_back(metrics->NewInterceptor());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (const auto& s : out->services_) builder.RegisterService(s.get());
   out->server_ = builder.BuildAndStart();
@@ -47,8 +48,11 @@ void GrpcServer::Take(UniqueFd connection) {
 }
 
 void GrpcServer::Shutdown(absl::Duration grace) {
-  server_->Shutdown(std::chrono::system_clock::now() +
-                    std::chrono::milliseconds(absl::ToInt64Milliseconds(grace)));
+  // gRPC's own grace also waits for connections that only idle, whose clients look at them every
+  // few seconds: calls are waited for here, and what is left then is cancelled at once.
+  const absl::Time end = absl::Now() + grace;
+  while (metrics_->in_flight() > 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
+  server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
 }
 

@@ -20,7 +20,7 @@ class GrpcServer {
  public:
   // `daemon` outlives it.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
-      Daemon* daemon, std::shared_ptr<HealthState> health, Metrics& metrics,
+      Daemon* daemon, std::shared_ptr<HealthState> health, std::shared_ptr<Metrics> metrics,
       std::shared_ptr<grpc::ServerCredentials> credentials);
   ~GrpcServer();
 
@@ -30,6 +30,7 @@ class GrpcServer {
   void Shutdown(absl::Duration grace);
 
  private:
+  std::shared_ptr<Metrics> metrics_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;

@@ -6,6 +6,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -110,6 +111,10 @@ class PrometheusMetrics : public Metrics, public std::enable_shared_from_this<Pr
 
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> NewInterceptor() override;
 
+  int64_t in_flight() const override { return in_flight_; }
+  void Begins() { ++in_flight_; }
+  void Ends() { --in_flight_; }
+
   absl::Status Serve(const std::string& address) override {
     try {
       exposer_ = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/1);
@@ -127,12 +132,16 @@ class PrometheusMetrics : public Metrics, public std::enable_shared_from_this<Pr
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& seconds_;
   std::unique_ptr<prometheus::Exposer> exposer_;
+  std::atomic<int64_t> in_flight_ = 0;
 };
 
 class CallTimer : public grpc::experimental::Interceptor {
  public:
   CallTimer(std::shared_ptr<PrometheusMetrics> metrics, std::string method)
-      : metrics_(std::move(metrics)), method_(std::move(method)) {}
+      : metrics_(std::move(metrics)), method_(std::move(method)) {
+    metrics_->Begins();
+  }
+  ~CallTimer() override { metrics_->Ends(); }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(

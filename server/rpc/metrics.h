@@ -19,6 +19,8 @@ class Metrics {
   // Counts and times every call of the server that is given it.
   virtual std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
   NewInterceptor() = 0;
+  // Calls that have begun and not ended, of every server that was given an interceptor.
+  virtual int64_t in_flight() const = 0;
   // Serves /metrics over HTTP at HOST:PORT until this ends.
   virtual absl::Status Serve(const std::string& address) = 0;
 };

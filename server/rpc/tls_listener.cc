@@ -77,9 +77,8 @@ absl::StatusOr<std::unique_ptr<TlsListener>> TlsListener::Start(const std::strin
 }
 
 absl::Status TlsListener::Use(TlsMaterial material) {
-  GLYD_ASSIGN_OR_RETURN(
-      std::shared_ptr<GrpcServer> server,
-      GrpcServer::Start(daemon_, health_, *metrics_, NewTlsCredentials(material)));
+  GLYD_ASSIGN_OR_RETURN(std::shared_ptr<GrpcServer> server,
+                        GrpcServer::Start(daemon_, health_, metrics_, NewTlsCredentials(material)));
   material_ = std::move(material);
   std::shared_ptr<GrpcServer> oldest;
   absl::MutexLock lock(&mu_);

@@ -119,7 +119,7 @@ class RemoteTest : public ::testing::Test {
     grpc::ChannelArguments a;
     // Channels of a test are not to share a connection made with another's certificate.
     a.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return grpc::CreateCustomChannel(absl::StrCat("localhost:", port_), grpc::SslCredentials(o), a);
+    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_), grpc::SslCredentials(o), a);
   }
   static void SetDeadline(grpc::ClientContext& c) {
     c.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -169,7 +169,7 @@ TEST_F(RemoteTest, RolesOfTheCertificate) {
   EXPECT_EQ(Codes(ca_.Sign("expired", "URI:glyd:role:admin", -1)),
             (Codes3{kClosed, kClosed, kClosed}));
   const auto plain =
-      grpc::CreateChannel(absl::StrCat("localhost:", port_), grpc::InsecureChannelCredentials());
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials());
   grpc::ClientContext c;
   SetDeadline(c);
   glyd::v1::InfoReply info;
@@ -186,7 +186,7 @@ TEST_F(RemoteTest, TheCommandLineReachesIt) {
   DaemonProcess d(dir_.path(), Arguments());
   ASSERT_TRUE(d.ready()) << d.process().err();
   const Authority::Pair admin = ca_.Sign("admin", "URI:glyd:role:admin");
-  const std::string server = absl::StrCat("localhost:", port_);
+  const std::string server = absl::StrCat("127.0.0.1:", port_);
   const Finished good =
       RunProgram("glyd", {"--server", server, "--tls-ca", ca_.cert(), "--tls-cert", admin.cert,
                           "--tls-key", admin.key, "info"});
@@ -205,7 +205,7 @@ TEST_F(RemoteTest, CertificatesChangeAndTheLastGoodOneStays) {
   const Authority::Pair client = ca_.Sign("read", "URI:glyd:role:read");
   EXPECT_EQ(Codes(client)[0], grpc::StatusCode::OK);
   // A key that is another's, then garbage: refused, and the old pair goes on.
-  Authority::Pair mixed = ca_.Sign("other", "DNS:localhost");
+  Authority::Pair mixed = ca_.Sign("other", "IP:127.0.0.1");
   mixed.key = server_.key;
   Install(mixed);
   d.process().Signal(SIGHUP);
@@ -217,7 +217,7 @@ TEST_F(RemoteTest, CertificatesChangeAndTheLastGoodOneStays) {
   EXPECT_EQ(Codes(client)[0], grpc::StatusCode::OK);
   // Another authority's good pair: clients that trust the first one no longer get in, others do.
   Authority second("second");
-  Install(second.Sign("server2", "DNS:localhost"));
+  Install(second.Sign("server2", "IP:127.0.0.1"));
   d.process().Signal(SIGHUP);
   ASSERT_TRUE(d.process().WaitForErr("certificate changed")) << d.process().err();
   EXPECT_EQ(Codes(client)[0], grpc::StatusCode::UNAVAILABLE);
