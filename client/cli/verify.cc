@@ -80,6 +80,8 @@ std::string ToText(const Verdict& v, bool quick) {
     if (!t.status.ok())
       absl::StrAppend(&text, "  ", Printable(t.name), " in ", Printable(t.file), ": ",
                       t.status.message(), "\n");
+  // A save that did not open has no verdict a tensor.
+  if (v.report.verdicts.empty()) absl::StrAppend(&text, "  ", v.status.message(), "\n");
   return text;
 }
 
