@@ -51,7 +51,7 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
 
   ServerUnaryReactor* Attach(CallbackServerContext* c, const AttachRequest* r,
                              AttachReply* reply) override {
-    return FinishUnary(c, Attach(*c, *r, reply));
+    return FinishUnary(c, Grant(*c, *r, reply));
   }
 
   ServerUnaryReactor* Release(CallbackServerContext* c, const ReleaseRequest* r,
@@ -134,7 +134,7 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status Attach(const CallbackServerContext& c, const AttachRequest& r, AttachReply* reply) {
+  absl::Status Grant(const CallbackServerContext& c, const AttachRequest& r, AttachReply* reply) {
     GLYD_ASSIGN_OR_RETURN(const Session session, d_->SessionOf(c));
     GLYD_ASSIGN_OR_RETURN(glyd::Models::Grant grant, d_->models->Attach(session, r.name()));
     // The session may have ended since it was looked up; then its end did not see this lease.
