@@ -105,6 +105,9 @@ absl::StatusOr<PackSummary> PackModel(const Dir& source, const Dir& out_parent,
   Staging::Options output;
   output.force = options.force;
   output.replaceable = {kManifestFile};
+  output.written = [](absl::string_view name) {
+    return IsWeightsFile(name) || IsModelExtra(name) || name == kManifestFile;
+  };
   output.source = &source;
   for (const TensorFile& f : checkpoint.files())
     output.source_files.emplace_back(f.opened.device, f.opened.inode);

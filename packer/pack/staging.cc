@@ -141,7 +141,11 @@ absl::Status Staging::State::CheckOutput(const Options& options) {
   for (const std::string& f : files) {
     ours = ours || absl::c_linear_search(options.replaceable, f);
     const std::string path = absl::StrCat(name, "/", f);
-    if (::fstatat(parent.fd(), path.c_str(), &st, 0) != 0) continue;
+    if (::fstatat(parent.fd(), path.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0)
+      return ErrnoStatus(errno, In(f));
+    if (!S_ISREG(st.st_mode) || !options.written(f))
+      return absl::InvalidArgumentError(absl::StrCat(
+          In(f), ": is nothing that would be written here: ", shown, " is not replaced"));
     const std::pair<uint64_t, uint64_t> id(st.st_dev, st.st_ino);
     if (absl::c_linear_search(options.source_files, id))
       return absl::InvalidArgumentError(

@@ -2,6 +2,7 @@
 #define GLYD_PACKER_PACK_STAGING_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,9 +25,11 @@ class Staging {
  public:
   struct Options {
     bool force = false;  // replace an output that is there
-    // An output may be replaced where it is empty or holds one of these files: anything else is not
-    // ours.
+    // An output may be replaced where it is empty, or holds one of these files and, besides,
+    // nothing but regular files that `written` knows by name: whatever else it holds is somebody's,
+    // and would be gone.
     std::vector<std::string> replaceable;
+    std::function<bool(absl::string_view)> written;
     // Directories that must not be the output, and open files of which it must not hold a link.
     const Dir* source = nullptr;
     std::vector<std::pair<uint64_t, uint64_t>> source_files;  // device, inode

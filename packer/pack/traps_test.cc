@@ -372,6 +372,42 @@ TEST_F(TrapTest, OutExists) {
   EXPECT_THAT(Refusal(force), HasSubstr("not replaced"));
 }
 
+// What --force would take with it: the source inside the output, a user's files beside a save.
+TEST_F(TrapTest, InIsInOut) {
+  fs::create_directory(out_);
+  const std::string inside = out_ + "/source";
+  WriteModel(inside, TinyTensors());
+  WriteFile(out_ + "/glyd.json", "{}");
+  PackOptions force;
+  force.force = true;
+  auto before = testing::Snapshot(inside);
+  EXPECT_THAT(std::string(Pack(inside, out_, force).status().message()), HasSubstr("source"));
+  EXPECT_EQ(testing::Snapshot(inside), before);
+  fs::remove_all(inside);
+  WriteModel(model_, TinyTensors());
+  WriteFile(out_ + "/thesis.txt", "x");
+  EXPECT_THAT(Refusal(force), HasSubstr("thesis.txt"));
+  EXPECT_TRUE(fs::exists(out_ + "/thesis.txt"));
+  fs::remove(out_ + "/thesis.txt");
+  fs::create_symlink(model_ + "/config.json", out_ + "/config.json");
+  EXPECT_THAT(Refusal(force), HasSubstr("config.json"));
+  fs::remove(out_ + "/config.json");
+  EXPECT_TRUE(Pack(model_, out_, force).ok());
+
+  // Unpack: neither the save it reads nor another one.
+  const std::string root = dir_ / "root";
+  fs::create_directory(root);
+  WriteFile(root + "/model.safetensors", "old");
+  fs::rename(out_, root + "/save");
+  before = testing::Snapshot(root + "/save");
+  EXPECT_THAT(std::string(testing::Unpack(root + "/save", root, true).message()),
+              HasSubstr("not replaced"));
+  EXPECT_EQ(testing::Snapshot(root + "/save"), before);
+  ASSERT_TRUE(Pack(model_, out_, {}).ok());
+  EXPECT_THAT(std::string(testing::Unpack(root + "/save", out_, true).message()),
+              HasSubstr("glyd.json"));
+}
+
 TEST_F(TrapTest, OutIsIn) {
   WriteModel(model_, TinyTensors());
   PackOptions force;

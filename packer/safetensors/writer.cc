@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -86,6 +87,11 @@ std::string IndexJson(absl::Span<const StoredTensor> tensors, absl::Span<const P
   json.EndObject();
   json.EndObject();
   return json.Take();
+}
+
+bool IsWeightsFile(absl::string_view name) {
+  return name == "model.safetensors" || name == "model.safetensors.index.json" ||
+         (absl::StartsWith(name, "model-") && absl::EndsWith(name, ".safetensors"));
 }
 
 }  // namespace glyd

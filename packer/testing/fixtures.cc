@@ -241,12 +241,12 @@ std::vector<std::string> TensorsOf(const std::string& path) {
   return all;
 }
 
-absl::Status Unpack(const std::string& save, const std::string& out) {
+absl::Status Unpack(const std::string& save, const std::string& out, bool force) {
   GLYD_ASSIGN_OR_RETURN(const Dir dir, Dir::Open(save));
   GLYD_ASSIGN_OR_RETURN(const Save s, Save::Open(dir));
   GLYD_ASSIGN_OR_RETURN(const auto to, Split(out));
   Progress silent;
-  return UnpackSave(s, dir, to.first, to.second, false, 0, silent).status();
+  return UnpackSave(s, dir, to.first, to.second, force, 0, silent).status();
 }
 
 }  // namespace glyd::testing

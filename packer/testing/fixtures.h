@@ -83,7 +83,7 @@ absl::Status Verify(const std::string& save);
 // The tensors of the directory's safetensors files: name, dtype, shape and content, sorted.
 std::vector<std::string> TensorsOf(const std::string& dir);
 // UnpackSave as `glyd unpack SAVE OUT` calls it.
-absl::Status Unpack(const std::string& save, const std::string& out);
+absl::Status Unpack(const std::string& save, const std::string& out, bool force = false);
 
 }  // namespace glyd::testing
 

@@ -136,6 +136,7 @@ absl::StatusOr<UnpackSummary> UnpackSave(const Save& save, const Dir& save_dir,
   Staging::Options output;
   output.force = force;
   output.replaceable = {kSingleFile, kIndexFile};
+  output.written = [](absl::string_view name) { return IsWeightsFile(name) || IsModelExtra(name); };
   output.source = &save_dir;
   for (const SaveFile& f : save.files)
     output.source_files.emplace_back(f.opened.device, f.opened.inode);
