@@ -36,8 +36,9 @@ struct Allocation {
   uint64_t bytes = 0;  // taken of the device's budget
   uint64_t packed_bytes = 0, table_bytes = 0, inode = 0;
   SharedFd memory, table;
-  glyd::v1::Model facts;  // format, layout, source, digest, counts
-  bool verified = false;
+  glyd::v1::Model facts;     // format, layout, source, digest, counts
+  std::string files_sha256;  // which files it was read from, and as of when
+  bool verified = false;     // every tensor had the sha256 of the manifest when it was loaded
   std::function<void(Allocation*)> on_free;
 
   // Reads it from its memory: a file, so not for a lock's holder.
@@ -104,6 +105,7 @@ class Models {
     std::shared_ptr<Allocation> allocation;
   };
   struct Entry {
+    bool verify = false;    // asked for by its load
     uint64_t serial = 0;    // tells two models of one name apart
     glyd::v1::Model model;  // without holders
     std::shared_ptr<Allocation> allocation;
@@ -117,6 +119,7 @@ class Models {
     uint64_t serial = 0, allocation_id = 0;
     ServedDevice* device = nullptr;
     uint64_t taken = 0;  // of the budget
+    std::string files;   // Reserve::files_sha256
     std::string digest;  // of the manifest
     bool verify = false, settled = false;
     std::shared_ptr<DeviceSlot::Ongoing> ongoing = std::make_shared<DeviceSlot::Ongoing>();

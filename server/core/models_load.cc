@@ -86,6 +86,17 @@ absl::StatusOr<Model> Models::Load(const glyd::v1::LoadRequest& r, Loaded loaded
                 there.model.state() == glyd::v1::MODEL_STATE_DRAINING ? " (draining)" : "",
                 ": unload it or choose another name")),
             "NAME_TAKEN");
+      const bool verified = there.allocation != nullptr ? there.allocation->verified : there.verify;
+      if (r.verify() && !verified)
+        return WithReason(
+            absl::AlreadyExistsError(absl::StrCat(
+                "\"", r.name(), "\" is there and was loaded without verify: glyd verify ", r.name(),
+                " --resident hashes what is in memory, or unload it first")),
+            "NAME_TAKEN");
+      if (!r.device().empty() && r.device() != "auto" && r.device() != there.model.device())
+        return WithReason(absl::AlreadyExistsError(absl::StrCat(
+                              "the name \"", r.name(), "\" is taken on ", there.model.device())),
+                          "NAME_TAKEN");
       there.model.set_pinned(there.model.pinned() || r.pin());
       if (loaded && there.model.state() == glyd::v1::MODEL_STATE_LOADING)
         there.loaded.push_back(std::move(loaded));
@@ -101,6 +112,7 @@ absl::StatusOr<Model> Models::Load(const glyd::v1::LoadRequest& r, Loaded loaded
     e.model.set_device(device->slot->name());
     e.model.set_transport(glyd::v1::TRANSPORT_FD);
     e.model.set_pinned(r.pin());
+    e.verify = r.verify();
     e.last_used = absl::Now();
     e.loading = load->ongoing;
     if (loaded) e.loaded.push_back(std::move(loaded));
@@ -164,12 +176,16 @@ bool Models::Admit(LoadCall& load, const worker::v1::Reserve& want) {
   Entry* e = Find(load);
   if (e == nullptr || draining_) return false;
   load.digest = want.manifest_sha256();
+  load.files = want.files_sha256();
   for (auto& [id, weak] : allocations_) {
     const auto a = weak.lock();
     if (a == nullptr || a->device != load.device ||
         a->facts.manifest_sha256() != absl::BytesToHexString(load.digest) ||
         (load.verify && !a->verified))
       continue;
+    // The manifest says what the bytes should be. Only a block whose bytes were hashed, or came
+    // from these very files, is what this load would make.
+    if (!a->verified && a->files_sha256 != load.files) continue;
     load.settled = true;
     e->allocation = a;
     Settle(*e, glyd::v1::MODEL_STATE_READY);
@@ -239,6 +255,7 @@ std::shared_ptr<Allocation> Models::NewAllocation(const LoadCall& load) {
   a->device = load.device;
   a->bytes = load.taken;
   a->verified = load.verify;
+  a->files_sha256 = load.files;
   a->on_free = [this](Allocation* gone) {
     gone->device->budget.Give(gone->bytes);
     // Unmapping and closing many gigabytes takes its time.

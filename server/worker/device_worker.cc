@@ -216,6 +216,7 @@ class DeviceWorker {
                                 ask.mutable_reserve()->set_allocation_bytes(size.allocation_bytes);
                                 ask.mutable_reserve()->set_packed_bytes(size.packed_bytes);
                                 ask.mutable_reserve()->set_manifest_sha256(size.manifest_sha256);
+                                ask.mutable_reserve()->set_files_sha256(size.files_sha256);
                                 channel_.Send(call, std::move(ask));
                                 absl::MutexLock lock(&state.mu);
                                 state.mu.Await(absl::Condition(&state.answered));

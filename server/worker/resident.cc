@@ -86,6 +86,24 @@ class Planner {
   uint64_t at_ = 0;
 };
 
+// Two saves of one manifest may hold other bytes: which files these are, and as of when.
+absl::StatusOr<Digest> IdentityOf(const Save& save) {
+  Sha256 hash;
+  for (const SaveFile& f : save.files) {
+    struct stat st;
+    if (::fstat(f.opened.fd.get(), &st) != 0) return ErrnoStatus(errno, Printable(f.name));
+    const uint64_t facts[] = {st.st_dev,
+                              st.st_ino,
+                              static_cast<uint64_t>(st.st_size),
+                              static_cast<uint64_t>(st.st_mtim.tv_sec),
+                              static_cast<uint64_t>(st.st_mtim.tv_nsec),
+                              static_cast<uint64_t>(st.st_ctim.tv_sec),
+                              static_cast<uint64_t>(st.st_ctim.tv_nsec)};
+    hash.Update(facts, sizeof facts);
+  }
+  return hash.Finish();
+}
+
 std::string Bytes(const Digest& d) { return std::string(d.begin(), d.end()); }
 
 }  // namespace
@@ -164,7 +182,8 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
   }
   table.set_allocation_bytes(plan.allocation_bytes());
   model->Index();
-  if (!ask({plan.allocation_bytes(), save.packed_bytes, table.manifest_sha256()}))
+  GLYD_ASSIGN_OR_RETURN(const Digest identity, IdentityOf(save));
+  if (!ask({plan.allocation_bytes(), save.packed_bytes, table.manifest_sha256(), Bytes(identity)}))
     return absl::CancelledError("the load was stopped");
 
   GLYD_ASSIGN_OR_RETURN(model->memory_, device.Allocate(plan.allocation_bytes(), label));

@@ -27,6 +27,7 @@ class ResidentModel {
   struct Size {
     uint64_t allocation_bytes = 0, packed_bytes = 0;
     std::string manifest_sha256;  // 32 bytes
+    std::string files_sha256;     // of each file's device, inode, size and times
   };
   using Ask = std::function<bool(const Size&)>;
   // Reads the save in `dir` into new memory of `device`, with `threads` threads, checks every

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -242,6 +244,51 @@ TEST_F(ClientTest, AWatchEndsWhenItsCallerWishes) {
   const auto bad = client.VerifyResident("a");
   ASSERT_TRUE(bad.ok()) << bad.status();
   EXPECT_TRUE(bad->empty());
+}
+
+// Two saves with one glyd.json, one of them with a byte changed: each name has its own file's
+// bytes, in whatever order they are loaded.
+TEST_F(ClientTest, ASaveIsNotServedWithAnothersBytes) {
+  ASSERT_EQ(RunProgram("/bin/cp", {"-r", dir_ / "save", dir_ / "evil"}).code, 0);
+  const std::string file = dir_ / "evil/model.safetensors";
+  const auto size = std::filesystem::file_size(file);
+  {
+    std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekg(static_cast<std::streamoff>(size) - 5);
+    const char was = static_cast<char>(f.get());
+    f.seekp(static_cast<std::streamoff>(size) - 5);
+    f.put(static_cast<char>(was ^ 1));
+  }
+  const Client client = Connect();
+  LoadOptions evil;
+  evil.name = "evil";
+  evil.path = "m/evil";
+  ASSERT_TRUE(client.Load(evil).ok());
+  ASSERT_TRUE(client.WaitUntilLoaded("evil").ok());
+  Load(client, "good");
+  const auto good = client.Attach("good"), bad = client.Attach("evil");
+  ASSERT_TRUE(good.ok() && bad.ok());
+  EXPECT_TRUE(HashAll(*good).ok());
+  EXPECT_FALSE(HashAll(*bad).ok());
+  // The same files under a second name are one block still.
+  Load(client, "again");
+  EXPECT_EQ(client.Get("again")->allocation_id, client.Get("good")->allocation_id);
+  EXPECT_NE(client.Get("evil")->allocation_id, client.Get("good")->allocation_id);
+}
+
+TEST_F(ClientTest, VerifyIsNeverSkipped) {
+  const Client client = Connect();
+  Load(client, "plain");
+  LoadOptions verified;
+  verified.name = "plain";
+  verified.path = "m/save";
+  verified.verify = true;
+  EXPECT_EQ(Reason(client.Load(verified).status()), "NAME_TAKEN");
+  verified.name = "checked";
+  ASSERT_TRUE(client.Load(verified).ok());
+  ASSERT_TRUE(client.WaitUntilLoaded("checked").ok());
+  EXPECT_NE(client.Get("checked")->allocation_id, client.Get("plain")->allocation_id);
+  EXPECT_TRUE(client.Load(verified).ok()) << "verified already";
 }
 
 }  // namespace
