@@ -300,6 +300,11 @@ int Glydd::Run(const sigset_t& signals) {
   if (!socket_lock.ok())
     return Fail(absl::IsAlreadyExists(socket_lock.status()) ? kLockHeld : kBadConfig,
                 socket_lock.status());
+  // Of another socket's name in one directory, but one broker's.
+  auto broker_lock = LockFile::Acquire(config_.broker_socket() + ".lock");
+  if (!broker_lock.ok())
+    return Fail(absl::IsAlreadyExists(broker_lock.status()) ? kLockHeld : kBadConfig,
+                broker_lock.status());
   auto state_lock = LockFile::Acquire(config_.state + "/lock");
   if (!state_lock.ok())
     return Fail(absl::IsAlreadyExists(state_lock.status()) ? kLockHeld : kBadConfig,
@@ -307,7 +312,10 @@ int Glydd::Run(const sigset_t& signals) {
   auto roots = Roots::Open(config_.roots);
   if (!roots.ok()) return Fail(kBadConfig, roots.status());
   roots_ = *std::move(roots);
-  if (absl::Status s = StartDevices(); !s.ok()) return Fail(kDeviceLost, s);
+  // A worker that starts and does not serve is a device lost; whatever else fails, the operator
+  // set.
+  if (absl::Status s = StartDevices(); !s.ok())
+    return Fail(absl::IsUnavailable(s) ? kDeviceLost : kBadConfig, s);
   if (absl::Status s = StartServers(); !s.ok())
     return Fail(absl::IsAlreadyExists(s) ? kLockHeld : kBadConfig, s);
   Preload();

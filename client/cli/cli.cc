@@ -1,5 +1,6 @@
 #include "client/cli/cli.h"
 
+#include <cerrno>
 #include <cstdio>
 
 #include "base/reason.h"
@@ -20,8 +21,10 @@ absl::StatusOr<Client> Cli::Connect() const {
 }
 
 void Cli::Print(absl::string_view text) const {
+  errno = 0;
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);  // what is piped into another program arrives line by line too
+  if (std::ferror(stdout) != 0 && output_errno_ == 0) output_errno_ = errno;
 }
 
 void Cli::PrintJson(const Json& document) const {

@@ -31,8 +31,13 @@ class Cli {
   // Results, on stdout: for people where not -o json, one document where it is.
   void Print(absl::string_view text) const;
   void PrintJson(const Json& document) const;
+  // Why a result did not reach its file: of the first failure, 0 where there was none.
+  int output_errno() const { return output_errno_; }
   // Talk, a line on stderr; nothing with -q.
   void Say(absl::string_view line) const;
+
+ private:
+  mutable int output_errno_ = 0;
 };
 
 // A usage error that only the verb can see: exit code 2.

@@ -52,7 +52,7 @@ Json ToJson(const ModelInfo& m) {
           {"packs", m.packs},
           {"tensors", m.tensors},
           {"pinned", m.pinned},
-          {"leases", m.holders.size()},
+          {"leases", m.leases},
           {"holders", holders},
           {"loaded_at", ToJson(m.loaded_at)},
           {"last_used_at", ToJson(m.last_used_at)},

@@ -42,6 +42,7 @@ struct Side {
 
 struct Check {
   double relative = 0, largest = 0;
+  uint64_t beyond = 0;  // elements that fp32 cannot hold: compared in kind alone
 };
 
 float ToFloat(uint16_t bf16) {
@@ -97,6 +98,11 @@ absl::StatusOr<Side> InProcess(const ModelPack& pack, const Flags& f,
   return side;
 }
 
+// Where W holds infinities and NaN, or numbers near the end of the range, fp64 and fp32 part: an
+// element whose fp64 sum is not finite must not be in y either, and one whose terms pass what fp32
+// adds up says nothing.
+constexpr double kFp32Sums = 0x1p126;
+
 // y against the product of the decoded matrix in fp64: |y - ref| / |ref| in the Euclidean norm, and
 // the largest difference against the largest element.
 absl::StatusOr<Check> CheckProduct(const ModelPack& pack, const Flags& f,
@@ -107,6 +113,7 @@ absl::StatusOr<Check> CheckProduct(const ModelPack& pack, const Flags& f,
   for (size_t i = 0; i < x.size(); ++i) xd[i] = ToFloat(x[i]);
   std::vector<uint16_t> rows(kDecodedRows * pack.cols);
   std::vector<double> w(pack.cols);
+  uint64_t beyond = 0;
   double difference = 0, norm = 0, largest_difference = 0, largest = 0;
   for (uint64_t row0 = 0; row0 < pack.rows; row0 += kDecodedRows) {
     GLYD_RETURN_IF_ERROR(DecodeRows(pack, row0, kDecodedRows, absl::MakeSpan(rows)));
@@ -114,8 +121,21 @@ absl::StatusOr<Check> CheckProduct(const ModelPack& pack, const Flags& f,
       for (uint64_t k = 0; k < pack.cols; ++k) w[k] = ToFloat(rows[r * pack.cols + k]);
       for (uint64_t i = 0; i < f.m; ++i) {
         double sum = bias.empty() ? 0 : ToFloat(bias[row0 + r]);
-        for (uint64_t k = 0; k < pack.cols; ++k) sum += xd[i * pack.cols + k] * w[k];
-        const double d = ToFloat(y[i * pack.rows + row0 + r]) - sum;
+        double terms = std::fabs(sum);
+        for (uint64_t k = 0; k < pack.cols; ++k) {
+          const double term = xd[i * pack.cols + k] * w[k];
+          sum += term;
+          terms += std::fabs(term);
+        }
+        const float got = ToFloat(y[i * pack.rows + row0 + r]);
+        if (!(terms < kFp32Sums)) {
+          ++beyond;
+          if (!std::isfinite(sum) && std::isfinite(got))
+            return absl::DataLossError(absl::StrCat("y[", i, ", ", row0 + r, "] is ", got,
+                                                    ", and no finite number is right"));
+          continue;
+        }
+        const double d = got - sum;
         difference += d * d;
         norm += sum * sum;
         largest_difference = std::fmax(largest_difference, std::fabs(d));
@@ -123,8 +143,8 @@ absl::StatusOr<Check> CheckProduct(const ModelPack& pack, const Flags& f,
       }
     }
   }
-  if (norm == 0) return Check{std::sqrt(difference), largest_difference};
-  return Check{std::sqrt(difference / norm), largest_difference / largest};
+  if (norm == 0) return Check{std::sqrt(difference), largest_difference, beyond};
+  return Check{std::sqrt(difference / norm), largest_difference / largest, beyond};
 }
 
 std::string Digest(const Side& s) { return Sha256Hex(s.y.data(), s.y.size() * 2); }
@@ -145,6 +165,7 @@ void Report(const Cli& cli, const Flags& f, const ModelPack& pack, const std::ve
         {"m", f.m},        {"bias", f.bias},    {"sides", json_sides}, {"same_bits", nullptr}};
     if (sides.size() > 1) out["same_bits"] = same;
     out["relative_error"] = check ? Json(check->relative) : Json(nullptr);
+    out["elements_beyond_fp32"] = check ? Json(check->beyond) : Json(nullptr);
     out["largest_error"] = check ? Json(check->largest) : Json(nullptr);
     if (check) out["limit"] = kMaxError;
     cli.PrintJson(out);
@@ -167,6 +188,9 @@ void Report(const Cli& cli, const Flags& f, const ModelPack& pack, const std::ve
         "  error against fp64: %.2e of its norm (at most %.0e), the largest %.2e of the "
         "largest element\n",
         check->relative, kMaxError, check->largest);
+  if (check && check->beyond > 0)
+    absl::StrAppend(&text, "  ", Plural(check->beyond, "element"),
+                    " of y past what fp32 holds, compared in kind alone\n");
   cli.Print(text);
 }
 

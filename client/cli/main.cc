@@ -61,10 +61,12 @@ int Fail(const absl::Status& status) {
 
 // A result that did not reach its file is no success, unless its reader chose to stop (glyd ps |
 // head -1).
-int FinishOutput(int code) {
+int FinishOutput(const Cli& cli, int code) {
+  errno = 0;
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-  if (!failed || errno == EPIPE || code != 0) return code;
-  std::fprintf(stderr, "glyd: writing the result: %s\n", std::strerror(errno));
+  const int error = cli.output_errno() != 0 ? cli.output_errno() : errno;
+  if (!failed || error == EPIPE || code != 0) return code;
+  std::fprintf(stderr, "glyd: writing the result: %s\n", std::strerror(error));
   return 1;
 }
 
@@ -78,11 +80,11 @@ int Main(int argc, char** argv) {
   CommandLine line("glyd", "packs models losslessly, and shares them through glydd");
   AddGlobals(line.root(), cli, &output);
   AddVerbs(line.root(), cli, line);
-  if (const std::optional<int> code = line.Parse(argc, argv)) return FinishOutput(*code);
+  if (const std::optional<int> code = line.Parse(argc, argv)) return FinishOutput(cli, *code);
   cli.json = output == "json";
   cli.server_given = line.Given("--server");
   const absl::Status status = line.action()();
-  return FinishOutput(status.ok() ? 0 : Fail(status));
+  return FinishOutput(cli, status.ok() ? 0 : Fail(status));
 }
 
 }  // namespace

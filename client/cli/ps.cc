@@ -30,8 +30,7 @@ std::string Holders(const ModelInfo& m) {
   for (size_t i = 0; i < std::min(m.holders.size(), kHoldersShown); ++i)
     absl::StrAppend(&out, i == 0 ? "" : ", ", m.holders[i].pid, " ",
                     Printable(m.holders[i].command, 20));
-  if (m.holders.size() > kHoldersShown)
-    absl::StrAppend(&out, " and ", m.holders.size() - kHoldersShown, " more");
+  if (m.leases > kHoldersShown) absl::StrAppend(&out, " and ", m.leases - kHoldersShown, " more");
   return out;
 }
 
@@ -60,8 +59,8 @@ absl::Status Run(const Cli& cli) {
     table.Add({Printable(m.name), State(m), HumanBytes(m.packed_bytes),
                m.layout.empty() ? "-" : Printable(m.layout), Printable(m.device),
                m.pinned ? "yes" : "-", HumanAge(m.loaded_at, now),
-               m.holders.empty() ? HumanAge(m.last_used_at, now) : "-",
-               absl::StrCat(m.holders.size()), Holders(m)});
+               m.holders.empty() ? HumanAge(m.last_used_at, now) : "-", absl::StrCat(m.leases),
+               Holders(m)});
   std::string text = table.Text();
   for (const ModelInfo& m : models)
     if (!m.error.empty())

@@ -186,12 +186,15 @@ absl::StatusOr<JobInfo> Client::GetJob(absl::string_view id) const {
 }
 
 absl::StatusOr<std::vector<JobInfo>> Client::ListJobs() const {
-  v1::ListJobsReply reply;
-  GLYD_RETURN_IF_ERROR(
-      connection_->Call(connection_->jobs(), &v1::Jobs::Stub::List, v1::ListJobsRequest(), &reply));
+  v1::ListJobsRequest request;
   std::vector<JobInfo> out;
-  out.reserve(reply.jobs_size());
-  for (const v1::Job& j : reply.jobs()) out.push_back(FromProto(j));
+  do {
+    v1::ListJobsReply reply;
+    GLYD_RETURN_IF_ERROR(
+        connection_->Call(connection_->jobs(), &v1::Jobs::Stub::List, request, &reply));
+    for (const v1::Job& j : reply.jobs()) out.push_back(FromProto(j));
+    request.set_page_token(reply.next_page_token());
+  } while (!request.page_token().empty());
   return out;
 }
 

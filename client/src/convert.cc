@@ -131,6 +131,7 @@ ModelInfo FromProto(const v1::Model& m) {
   out.packs = m.packs();
   out.tensors = m.tensors();
   out.pinned = m.pinned();
+  out.leases = m.leases();
   for (const v1::Holder& h : m.holders())
     out.holders.push_back(
         {h.pid(), h.uid(), h.command(), ToTime(h.has_since(), h.since()), h.lease_id()});

@@ -137,7 +137,8 @@ const std::vector<Option>& Options() {
           {"budget", "BYTES|SHARE%", "memory that models and arenas may take on a device", false,
            [](const Values& v, Config* c) {
              c->budget = v.back();
-             return ParseBudget(v.back(), uint64_t{1} << 40).status();
+             const auto bytes = ParseBudget(v.back(), uint64_t{1} << 40);
+             return bytes.ok() && *bytes == 0 ? Bad(v.back(), "more than 0 bytes") : bytes.status();
            }},
           {"transport", "fd|cuda-ipc", "how memory is shared where a load does not say", false,
            [](const Values& v, Config* c) {
@@ -223,10 +224,12 @@ absl::StatusOr<std::map<std::string, Values>> ReadToml(const std::string& path) 
     return absl::InvalidArgumentError(
         absl::StrCat(path, ":", e.source().begin.line, ": ", std::string(e.description())));
   }
-  const auto text = [](const toml::node& n) -> std::string {
+  bool good = true;
+  const auto text = [&good](const toml::node& n) -> std::string {
     if (const auto* s = n.as_string()) return s->get();
     if (const auto* i = n.as_integer()) return absl::StrCat(i->get());
     if (const auto* f = n.as_floating_point()) return absl::StrCat(f->get());
+    good = false;
     return "";
   };
   for (const auto& [key, node] : table) {
@@ -242,6 +245,9 @@ absl::StatusOr<std::map<std::string, Values>> ReadToml(const std::string& path) 
     } else {
       values.push_back(text(node));
     }
+    if (!good)
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": ", name, ": want a string or a number, or a list of them"));
     out[name] = values;
   }
   return out;
@@ -362,6 +368,9 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
     return fail("listen needs tls-cert, tls-key and tls-client-ca: there is no plaintext TCP");
   if (c.listen.empty() && (!c.tls_cert.empty() || !c.tls_key.empty() || !c.tls_client_ca.empty()))
     return fail("tls-cert, tls-key and tls-client-ca are for listen, which is not set");
+  if (c.socket == c.broker_socket())
+    return fail(absl::StrCat("socket ", Printable(c.socket), ": broker.sock is the broker's name"));
+  if (c.state.empty()) return fail("state: empty; want a directory");
   constexpr size_t kMaxSocketPath = 107;
   for (const std::string& path : {c.socket, c.broker_socket()})
     if (path.empty() || path.size() > kMaxSocketPath)

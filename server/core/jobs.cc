@@ -63,6 +63,11 @@ absl::Status Jobs::Check(const JobSpec& spec, Entry* e) const {
       return absl::OkStatus();
     }
     case JobSpec::kLoad:
+      // What Models::Load would say, before the job is kept.
+      GLYD_RETURN_IF_ERROR(CheckModelName(spec.load().name()));
+      if (spec.load().device().size() > 128)
+        return BadSpec(absl::StrCat("a device's name of ", spec.load().device().size(),
+                                    " bytes, at most 128"));
       return roots_->Resolve(spec.load().path(), false).status();
     default:
       return BadSpec("a job is a pack, a verify or a load");
@@ -272,7 +277,7 @@ void Jobs::OnWorker(const EntryPtr& e, const FromWorker& m) {
     const double seconds = absl::ToDoubleSeconds(absl::Now() - e->phase_started);
     p.set_bytes_per_second(seconds > 0 ? static_cast<double>(p.bytes_done()) / seconds : 0);
     for (const std::string& note : m.progress().notes())
-      if (j.notes_size() < 1000) j.add_notes(note);
+      if (j.notes_size() < 100) j.add_notes(note.substr(0, 1000));
     Changed(e);
   } else if (m.has_done()) {
     End(e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(), m.done().result_json());
@@ -392,7 +397,9 @@ absl::Status Jobs::Watch(const std::string& id, uint64_t after,
   absl::MutexLock lock(&mu_);
   GLYD_ASSIGN_OR_RETURN(const EntryPtr e, Find(id));
   teller_.Post([e, after, sink, job = e->job] {
-    if (job.sequence() > after) sink->Push(job, "");
+    // Progress is not in the journal: after a restart the end may have a smaller number than a
+    // watcher saw.
+    if (job.sequence() > after || Ended(job)) sink->Push(job, "");
     if (Ended(job))
       sink->End(absl::OkStatus());
     else

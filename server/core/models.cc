@@ -86,19 +86,37 @@ void Models::Settle(Entry& e, glyd::v1::ModelState state) {
 Model Models::Snapshot(const Entry& e) const {
   Model m = e.model;
   *m.mutable_last_used_at() = ToProto(e.last_used);
-  for (const auto& [id, lease] : e.leases) *m.add_holders() = lease->holder;
+  m.set_leases(e.leases.size());
+  for (const auto& [id, lease] : e.leases) {
+    if (m.holders_size() == kHoldersTold) break;
+    *m.add_holders() = lease->holder;
+  }
   return m;
 }
 
+// Changes of a model that follow each other closely are told once, as the model is when its turn
+// comes: a session that ends with a thousand leases is one change.
 void Models::Tell(const Entry& e, ModelEvent::Kind kind) {
-  ModelEvent event;
-  event.set_kind(kind);
-  *event.mutable_model() = Snapshot(e);
-  // A change not yet sent may be replaced by a later one of the same model.
-  std::string key =
-      kind == ModelEvent::KIND_CHANGED ? absl::StrCat(e.model.name(), "/", e.serial) : "";
-  teller_.Post(
-      [this, event = std::move(event), key = std::move(key)] { watchers_.Push(event, key); });
+  if (kind != ModelEvent::KIND_CHANGED) {
+    ModelEvent event;
+    event.set_kind(kind);
+    *event.mutable_model() = Snapshot(e);
+    teller_.Post([this, event = std::move(event)] { watchers_.Push(event); });
+    return;
+  }
+  if (!to_tell_.insert(e.serial).second) return;
+  teller_.Post([this, name = e.model.name(), serial = e.serial] {
+    ModelEvent event;
+    event.set_kind(ModelEvent::KIND_CHANGED);
+    {
+      absl::MutexLock lock(&mu_);
+      to_tell_.erase(serial);
+      const auto it = entries_.find(name);
+      if (it == entries_.end() || it->second.serial != serial) return;
+      *event.mutable_model() = Snapshot(it->second);
+    }
+    watchers_.Push(event, absl::StrCat(name, "/", serial));
+  });
 }
 
 void Models::Erase(const std::string& name, Garbage* garbage) {
@@ -208,6 +226,11 @@ absl::StatusOr<Models::Grant> Models::Attach(const Session& session, const std::
     return WithReason(absl::FailedPreconditionError(
                           absl::StrCat("\"", name, "\" is draining: no new lease is given")),
                       "DRAINING");
+  std::set<std::string>& of_session = by_session_[session.id];
+  if (of_session.size() >= kMaxLeasesPerSession)
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          "this session has ", of_session.size(), " leases, the most it may")),
+                      "TOO_MANY_LEASES");
   // 64 random bits: a lease's id says nothing of others'.
   uint64_t random;
   std::memcpy(&random, RandomBytes(sizeof random).data(), sizeof random);
@@ -223,8 +246,11 @@ absl::StatusOr<Models::Grant> Models::Attach(const Session& session, const std::
   e.last_used = absl::Now();
   *lease.holder.mutable_since() = ToProto(e.last_used);
   e.leases[id] = &lease;
+  of_session.insert(id);
   Tell(e, ModelEvent::KIND_CHANGED);
-  return Grant{id, Snapshot(e)};
+  Grant grant{id, e.model};
+  grant.model.set_leases(e.leases.size());
+  return grant;
 }
 
 absl::StatusOr<std::shared_ptr<Allocation>> Models::Leased(uint64_t session_id,
@@ -256,6 +282,9 @@ void Models::EndLease(const std::string& lease_id, Garbage* garbage) {
     else
       Tell(e->second, ModelEvent::KIND_CHANGED);
   }
+  const auto of_session = by_session_.find(it->second.session_id);
+  of_session->second.erase(lease_id);
+  if (of_session->second.empty()) by_session_.erase(of_session);
   leases_.erase(it);
   TellIdle();
 }
@@ -274,9 +303,9 @@ absl::Status Models::Release(uint64_t session_id, const std::string& lease_id) {
 void Models::EndSession(uint64_t session_id) {
   Garbage garbage;
   absl::MutexLock lock(&mu_);
-  std::vector<std::string> ids;
-  for (const auto& [id, lease] : leases_)
-    if (lease.session_id == session_id) ids.push_back(id);
+  const auto of_session = by_session_.find(session_id);
+  if (of_session == by_session_.end()) return;
+  const std::set<std::string> ids = of_session->second;
   for (const std::string& id : ids) EndLease(id, &garbage);
 }
 

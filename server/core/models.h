@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct Allocation {
   }
 };
 
+// InvalidArgument, reason BAD_NAME, for what IsValidName refuses.
+absl::Status CheckModelName(const std::string& name);
+
 // The models of this daemon and the leases on them. Thread-safe; no call blocks.
 class Models {
  public:
@@ -72,10 +76,14 @@ class Models {
   // The block of a READY or DRAINING model.
   absl::StatusOr<std::shared_ptr<Allocation>> Resident(const std::string& name) const;
 
+  static constexpr size_t kMaxLeasesPerSession = 1024;
+  static constexpr int kHoldersTold = 256;  // of a model, at most
+
   struct Grant {
     std::string lease_id;
     glyd::v1::Model model;
   };
+  // ResourceExhausted, reason TOO_MANY_LEASES. The grant's model has no holders.
   absl::StatusOr<Grant> Attach(const Session& session, const std::string& name);
   absl::Status Release(uint64_t session_id, const std::string& lease_id);
   void EndSession(uint64_t session_id);
@@ -156,6 +164,8 @@ class Models {
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::set<std::string>> by_session_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> to_tell_ ABSL_GUARDED_BY(mu_);  // serials whose change waits to be told
   // Every block that still exists, also those that only a lease or a call holds.
   std::map<uint64_t, std::weak_ptr<Allocation>> allocations_ ABSL_GUARDED_BY(mu_);
 

@@ -27,7 +27,9 @@ using worker::v1::ToWorker;
 
 constexpr uint64_t kMaxTableBytes = uint64_t{1} << 30;
 
-absl::Status CheckName(const std::string& name) {
+}  // namespace
+
+absl::Status CheckModelName(const std::string& name) {
   if (IsValidName(name)) return absl::OkStatus();
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat(
@@ -35,8 +37,6 @@ absl::Status CheckName(const std::string& name) {
           " bytes): 1 to 128 of A-Z a-z 0-9 . _ - are allowed, not starting with a dot")),
       "BAD_NAME");
 }
-
-}  // namespace
 
 absl::StatusOr<glyd::v1::ModelTable> Allocation::ReadTable() const {
   if (table_bytes > kMaxTableBytes)
@@ -50,7 +50,7 @@ absl::StatusOr<glyd::v1::ModelTable> Allocation::ReadTable() const {
 }
 
 absl::StatusOr<Model> Models::Load(const glyd::v1::LoadRequest& r, Loaded loaded) {
-  GLYD_RETURN_IF_ERROR(CheckName(r.name()));
+  GLYD_RETURN_IF_ERROR(CheckModelName(r.name()));
   GLYD_ASSIGN_OR_RETURN(const RootedPath path, roots_->Resolve(r.path(), /*to_write=*/false));
   ServedDevice* device = PickDevice(r.device());
   if (device == nullptr) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "base/reason.h"
 #include "glyd/v1/jobs.grpc.pb.h"
 #include "server/rpc/push_stream.h"
 #include "server/rpc/services.h"
@@ -41,7 +43,23 @@ class JobsService final : public glyd::v1::Jobs::CallbackService {
                            glyd::v1::ListJobsReply* reply) override {
     std::vector<glyd::v1::JobState> states;
     for (const int s : r->states()) states.push_back(static_cast<glyd::v1::JobState>(s));
-    for (Job& j : d_->jobs->List(states)) *reply->add_jobs() = std::move(j);
+    // A page stays well below gRPC's 4 MiB, however long the jobs' paths and notes are.
+    uint64_t before = UINT64_MAX;
+    if (!r->page_token().empty() && !absl::SimpleAtoi(r->page_token(), &before))
+      return FinishUnary(
+          c, WithReason(absl::InvalidArgumentError("page_token is not one that was given"),
+                        "BAD_PAGE"));
+    size_t bytes = 0;
+    for (Job& j : d_->jobs->List(states)) {
+      uint64_t number = 0;
+      if (!absl::SimpleAtoi(j.id(), &number) || number >= before) continue;
+      if (bytes > (size_t{1} << 20)) {
+        reply->set_next_page_token(reply->jobs(reply->jobs_size() - 1).id());
+        break;
+      }
+      bytes += j.ByteSizeLong();
+      *reply->add_jobs() = std::move(j);
+    }
     return FinishUnary(c, absl::OkStatus());
   }
   grpc::ServerWriteReactor<Job>* Watch(CallbackServerContext*,

@@ -291,5 +291,28 @@ TEST_F(ClientTest, VerifyIsNeverSkipped) {
   EXPECT_TRUE(client.Load(verified).ok()) << "verified already";
 }
 
+// Leases have an end: a session may have so many, and all of them go at once.
+TEST_F(ClientTest, AThousandLeasesOfOneSession) {
+  const Client client = Connect();
+  Load(client, "a");
+  {
+    const Client greedy = Connect();
+    std::vector<Model> held;
+    absl::Status refused;
+    while (refused.ok() && held.size() < 2000) {
+      auto model = greedy.Attach("a");
+      refused = model.status();
+      if (model.ok()) held.push_back(*std::move(model));
+    }
+    EXPECT_EQ(held.size(), 1024u);
+    EXPECT_EQ(Reason(refused), "TOO_MANY_LEASES");
+    const auto info = client.Get("a");
+    ASSERT_TRUE(info.ok());
+    EXPECT_EQ(info->leases, 1024u);
+    EXPECT_EQ(info->holders.size(), 256u);
+  }
+  EXPECT_TRUE(Eventually([&] { return client.Get("a")->leases == 0; }));
+}
+
 }  // namespace
 }  // namespace glyd

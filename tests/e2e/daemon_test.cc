@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/socket.h"
 #include "glyd/v1/broker.pb.h"
+#include "glyd/v1/jobs.grpc.pb.h"
 #include "glyd/v1/linear.grpc.pb.h"
 #include "glyd/v1/models.grpc.pb.h"
 #include "glyd/v1/server.grpc.pb.h"
@@ -86,6 +87,57 @@ TEST(DaemonTest, SecondDaemonExits75NamingTheFirst) {
   glyd::v1::InfoReply info;
   EXPECT_TRUE(Info(first, &info).ok());
   EXPECT_EQ(info.pid(), first.process().pid());
+}
+
+// Two sockets of other names in one directory would have one broker.sock.
+TEST(DaemonTest, BrokerOfALivingDaemonIsNotTakenOver) {
+  TempDir t;
+  DaemonProcess first(t.path());
+  ASSERT_TRUE(first.ready());
+  Process second("glydd", {"--socket", t / "other.sock", "--state", t / "state2"});
+  EXPECT_EQ(second.Wait(), 75);
+  EXPECT_THAT(second.err(), HasSubstr(absl::StrCat("pid ", first.process().pid())));
+  auto s = ConnectUnix(first.broker_socket());
+  ASSERT_TRUE(s.ok()) << s.status();
+  EXPECT_TRUE(Hello(s->get()).ok());
+  Process third("glydd", {"--socket", t / "x/broker.sock", "--state", t / "state3"});
+  EXPECT_EQ(third.Wait(), 78) << third.err();
+}
+
+TEST(DaemonTest, WhatTheOperatorSetWrongExits78) {
+  TempDir t;
+  std::filesystem::create_directories(t / "state/jobs.db");
+  Process journal("glydd", {"--socket", t / "a/s.sock", "--state", t / "state"});
+  EXPECT_EQ(journal.Wait(), 78) << journal.err();
+  Process worker("glydd",
+                 {"--socket", t / "b/s.sock", "--state", t / "state2", "--worker", "/nonexistent"});
+  EXPECT_EQ(worker.Wait(), 78) << worker.err();
+  EXPECT_THAT(worker.err(), HasSubstr("/nonexistent"));
+}
+
+TEST(DaemonTest, LoadJobsAreCheckedBeforeTheyAreKeptAndListedInPages) {
+  TempDir t;
+  DaemonProcess d(t.path(), {"--root", "m=" + t.path(), "--queue", "2000"});
+  ASSERT_TRUE(d.ready());
+  auto jobs = glyd::v1::Jobs::NewStub(ChannelTo(d));
+  glyd::v1::SubmitJobRequest request;
+  request.mutable_spec()->mutable_load()->set_path("m/none");
+  glyd::v1::Job job;
+  for (const std::string& name : {std::string(), std::string("../x"), std::string(".a"),
+                                  std::string("a\0b", 3), std::string(3500000, 'x')}) {
+    request.mutable_spec()->mutable_load()->set_name(name);
+    const grpc::Status s = jobs->Submit(Deadline().get(), request, &job);
+    EXPECT_EQ(s.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << name.size();
+    EXPECT_EQ(ReasonIn(s), "BAD_NAME");
+  }
+  // Long but legal: more than one answer's worth of them.
+  const int count = 600;
+  request.mutable_spec()->mutable_verify()->set_path("m/" + std::string(4000, 'p'));
+  for (int i = 0; i < count; ++i) ASSERT_TRUE(jobs->Submit(Deadline().get(), request, &job).ok());
+  const std::string shown = RunProgram("glyd", {"--server", d.server(), "-o", "json", "jobs"}).out;
+  int listed = 0;
+  for (size_t at = 0; (at = shown.find("\"id\"", at)) != std::string::npos; ++at) ++listed;
+  EXPECT_EQ(listed, count);
 }
 
 TEST(DaemonTest, StaleSocketOfAKilledDaemonIsReplaced) {

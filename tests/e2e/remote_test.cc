@@ -229,7 +229,8 @@ TEST_F(RemoteTest, CertificatesChangeAndTheLastGoodOneStays) {
 
 TEST_F(RemoteTest, BadFilesAndPortsExit78) {
   const auto exit_of = [&](std::vector<std::string> arguments, const std::string& says) {
-    arguments.insert(arguments.end(), {"--socket", dir_ / "x.sock", "--state", dir_ / "xstate"});
+    arguments.insert(arguments.end(),
+                     {"--socket", dir_ / "other/x.sock", "--state", dir_ / "xstate"});
     Process p("glydd", arguments);
     const int code = p.Wait();
     EXPECT_THAT(p.err(), HasSubstr(says));

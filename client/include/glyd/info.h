@@ -44,7 +44,8 @@ struct ModelInfo {
   uint64_t bf16_bytes = 0;          // what the same tensors take in bf16
   uint64_t packs = 0, tensors = 0;  // tensors: of the source
   bool pinned = false;
-  std::vector<LeaseHolder> holders;
+  uint64_t leases = 0;               // all that are out
+  std::vector<LeaseHolder> holders;  // 256 of them at most
   absl::Time loaded_at = absl::InfinitePast(), last_used_at = absl::InfinitePast();
   uint64_t load_bytes_done = 0, load_bytes_total = 0;  // while LOADING
   std::string source_repo, source_revision;
