@@ -41,13 +41,15 @@ enum ExitCode {
   kSecondTerm = 143
 };
 
-absl::Status MakeDirectory(const std::string& path) {
+// `last_mode` is that of the directory itself, where it is made here; those above it are 0700.
+absl::Status MakeDirectory(const std::string& path, mode_t last_mode) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
   const mode_t old = ::umask(0077);
   std::filesystem::create_directories(path, error);
   ::umask(old);
-  return error ? ErrnoStatus(error.value(), path) : absl::OkStatus();
+  if (error) return ErrnoStatus(error.value(), path);
+  return ::chmod(path.c_str(), last_mode) == 0 ? absl::OkStatus() : ErrnoStatus(errno, path);
 }
 
 std::string ParentOf(const std::string& path) {
@@ -294,8 +296,11 @@ int Glydd::WaitForEnd(const sigset_t& signals) {
 }
 
 int Glydd::Run(const sigset_t& signals) {
-  for (const std::string& dir : {ParentOf(config_.socket), config_.state})
-    if (absl::Status s = MakeDirectory(dir); !s.ok()) return Fail(kBadConfig, s);
+  // Others that the operator listed have to pass through to the sockets.
+  const bool others = !config_.allow_uids.empty() || !config_.allow_gids.empty();
+  for (const auto& [dir, mode] :
+       {std::pair(ParentOf(config_.socket), others ? 0711 : 0700), std::pair(config_.state, 0700)})
+    if (absl::Status s = MakeDirectory(dir, mode); !s.ok()) return Fail(kBadConfig, s);
   auto socket_lock = LockFile::Acquire(config_.socket + ".lock");
   if (!socket_lock.ok())
     return Fail(absl::IsAlreadyExists(socket_lock.status()) ? kLockHeld : kBadConfig,
