@@ -26,8 +26,8 @@ class DeviceSlot {
     std::string budget;   // Config::budget
     int threads = 0;
     std::vector<std::string> read;  // directories that the worker may read in
-    absl::Duration hang =
-        absl::Seconds(30);            // a worker silent for this long, though pinged, is killed
+    // A worker silent for this long, though pinged, is killed.
+    absl::Duration hang = absl::Seconds(10);
     std::function<void()> on_change;  // the worker came or went
   };
   struct Told {
