@@ -82,12 +82,6 @@ absl::StatusOr<Dir> Dir::OpenBeneath(std::shared_ptr<const UniqueFd> root,
 
 std::string Dir::In(absl::string_view file) const { return absl::StrCat(name_, "/", file); }
 
-absl::StatusOr<Dir> Dir::Subdir(absl::string_view name) const {
-  GLYD_ASSIGN_OR_RETURN(Dir d, OpenBeneath(root_, root_name_, absl::StrCat(relative_, "/", name)));
-  d.name_ = In(name);
-  return d;
-}
-
 absl::StatusOr<OpenedFile> Dir::OpenFile(absl::string_view name) const {
   const std::string shown = Printable(In(name), 4096);
   if (name.empty() || HasNul(name))
@@ -107,10 +101,14 @@ absl::StatusOr<OpenedFile> Dir::OpenFile(absl::string_view name) const {
 }
 
 absl::StatusOr<std::vector<std::string>> Dir::List() const {
-  UniqueFd copy(::openat(dir_->get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!copy) return ErrnoStatus(errno, name_);
+  return ListDirectory(dir_->get(), name_);
+}
+
+absl::StatusOr<std::vector<std::string>> ListDirectory(int dir, absl::string_view what) {
+  UniqueFd copy(::openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!copy) return ErrnoStatus(errno, what);
   DIR* d = ::fdopendir(copy.get());
-  if (d == nullptr) return ErrnoStatus(errno, name_);
+  if (d == nullptr) return ErrnoStatus(errno, what);
   copy.release();
   std::vector<std::string> names;
   errno = 0;
@@ -121,7 +119,7 @@ absl::StatusOr<std::vector<std::string>> Dir::List() const {
   }
   const int error = errno;
   ::closedir(d);
-  if (error != 0) return ErrnoStatus(error, name_);
+  if (error != 0) return ErrnoStatus(error, what);
   std::sort(names.begin(), names.end());
   return names;
 }

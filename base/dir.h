@@ -19,6 +19,10 @@ struct OpenedFile {
   uint64_t device = 0, inode = 0;
 };
 
+// Names in an open directory, sorted by bytes, without "." and ".."; `what` is how a failure calls
+// it.
+absl::StatusOr<std::vector<std::string>> ListDirectory(int dir, absl::string_view what);
+
 // A directory beneath a root that no path, link or name in it can leave (openat2, RESOLVE_BENEATH).
 // Copies share the root. Thread-safe.
 class Dir {
@@ -38,8 +42,6 @@ class Dir {
   absl::StatusOr<OpenedFile> OpenFile(absl::string_view name) const;
   // Names in the directory, sorted by bytes, without "." and "..".
   absl::StatusOr<std::vector<std::string>> List() const;
-  // A directory in this one, with the same root.
-  absl::StatusOr<Dir> Subdir(absl::string_view name) const;
 
   // What messages call it: the path as the user gave it.
   const std::string& name() const { return name_; }

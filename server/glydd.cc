@@ -173,9 +173,7 @@ absl::Status Glydd::StartDevices() {
     served.push_back(d.get());
     devices_.push_back(std::move(d));
   }
-  uint64_t generation;
-  std::memcpy(&generation, RandomBytes(sizeof generation).data(), sizeof generation);
-  generation |= 1;  // never 0
+  const uint64_t generation = RandomNumber() | 1;  // never 0
   models_ = std::make_unique<Models>(served, &roots_, generation);
   arenas_ = std::make_unique<Arenas>(served, generation);
   Jobs::Options jobs;

@@ -11,48 +11,21 @@
 #include "client/src/attached.h"
 #include "client/src/table.h"
 #include "kernels/format/pack.h"
+#include "kernels/format/read_tensor.h"
 
 namespace glyd {
 namespace {
 
 using internal::TensorPlace;
 
-// Rows decoded at once, where they are given out in pieces: about 2 MiB, which stays in a core's
-// cache.
+// Of a tensor that is saved as it is, given out at once.
 constexpr uint64_t kPieceBytes = uint64_t{2} << 20;
+
+using Sink = std::function<void(absl::Span<const uint8_t>)>;
 
 absl::Status NoTensor(const ModelInfo& info, absl::string_view name) {
   return absl::NotFoundError(
       absl::StrCat("model \"", Printable(info.name), "\" has no tensor \"", Printable(name), "\""));
-}
-
-using Sink = std::function<void(absl::Span<const uint8_t>)>;
-
-absl::Span<const uint8_t> Bytes(absl::Span<const uint16_t> weights) {
-  return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(weights.data()), weights.size() * 2);
-}
-
-void ReadRows(const PackView& view, uint64_t row0, uint64_t rows, const Sink& sink) {
-  const uint64_t cols = view.meta.cols;
-  const uint64_t piece = std::max<uint64_t>(kPieceBytes / 2 / cols / kStepRows, 1) * kStepRows;
-  std::vector<uint16_t> buffer(std::min(piece, rows) * cols);
-  for (uint64_t done = 0; done < rows; done += piece) {
-    const uint64_t n = std::min(piece, rows - done);
-    DecodeRows(view, row0 + done, n, buffer.data());
-    sink(Bytes(absl::MakeConstSpan(buffer.data(), n * cols)));
-  }
-}
-
-// The source holds each expert's matrix [out, in] as [in, out].
-void ReadTransposed(const PackView& view, uint64_t experts, const Sink& sink) {
-  const uint64_t cols = view.meta.cols, rows = view.meta.rows / experts;
-  std::vector<uint16_t> matrix(rows * cols), turned(rows * cols);
-  for (uint64_t e = 0; e < experts; ++e) {
-    DecodeRows(view, e * rows, rows, matrix.data());
-    for (uint64_t r = 0; r < rows; ++r)
-      for (uint64_t c = 0; c < cols; ++c) turned[c * rows + r] = matrix[r * cols + c];
-    sink(Bytes(turned));
-  }
 }
 
 }  // namespace
@@ -96,12 +69,14 @@ absl::Status Model::ReadTensor(absl::string_view name, const Sink& sink) const {
   const ModelPack& pack = t.packs[it->second.pack];
   const ModelPackMember& member = pack.members[it->second.index];
   GLYD_RETURN_IF_ERROR(pack.checked->Check());
-  if (pack.transposed && pack.experts > 0) {
-    ReadTransposed(pack.checked->view(), pack.experts, sink);
-  } else {
-    ReadRows(pack.checked->view(), member.row0, member.rows, sink);
-  }
-  return absl::OkStatus();
+  const PackView& view = pack.checked->view();
+  return ReadPackedTensor(
+      pack.cols, {member.row0, member.rows, pack.transposed ? pack.experts : 0},
+      [&view](uint64_t row0, uint64_t rows, uint16_t* out) {
+        DecodeRows(view, row0, rows, out);
+        return absl::OkStatus();
+      },
+      sink);
 }
 
 std::vector<std::string> Model::TensorNames() const {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parallel.h"
 #include "base/status_macros.h"
 
 namespace glyd {

@@ -11,7 +11,7 @@
 #include "base/progress.h"
 #include "base/sha256.h"
 #include "kernels/format/pack.h"
-#include "packer/internal/parallel.h"
+#include "packer/internal/scratch.h"
 
 namespace glyd {
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/file.h"
+#include "base/parallel.h"
 #include "base/status_macros.h"
 #include "kernels/format/step.h"
 #include "packer/internal/file_writer.h"

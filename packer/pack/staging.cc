@@ -61,7 +61,7 @@ absl::StatusOr<UniqueFd> Lock(int parent, const std::string& name, absl::string_
 absl::StatusOr<std::vector<std::string>> ListAt(int parent, const std::string& name) {
   UniqueFd fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return ErrnoStatus(errno, name);
-  return ListDirectory(fd.get());
+  return ListDirectory(fd.get(), "listing a directory");
 }
 
 // A rename may be interrupted where the file system is another process's or another machine's.
@@ -161,7 +161,8 @@ absl::Status Staging::State::CheckOutput(const Options& options) {
 
 // With the lock held, nobody is at work on what is left of this output's temporaries.
 absl::Status Staging::State::RemoveStale() {
-  GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(parent.fd()));
+  GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        ListDirectory(parent.fd(), "listing a directory"));
   const std::string prefix = absl::StrCat(".", name, ".glyd-tmp-");
   for (const std::string& n : names)
     if (absl::StartsWith(n, prefix)) GLYD_RETURN_IF_ERROR(RemoveTree(parent.fd(), n));

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/reason.h"
 #include "kernels/device/device.h"
+#include "server/core/errors.h"
 
 namespace glyd {
 
@@ -63,9 +64,7 @@ void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& devi
     arena->bytes = bytes;
     arena->number = next_++;
   }
-  uint64_t random;
-  std::memcpy(&random, RandomBytes(sizeof random).data(), sizeof random);
-  arena->id = absl::StrFormat("%016x-a%d-%016x", generation_, arena->number, random);
+  arena->id = absl::StrFormat("%016x-a%d-%016x", generation_, arena->number, RandomNumber());
   arena->on_free = [this](Arena* gone) {
     gone->device->budget.Give(gone->bytes);
     freer_.Post([slot = gone->device->slot.get(), number = gone->number,
@@ -91,10 +90,7 @@ void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& devi
 
 void Arenas::OnCreated(const std::shared_ptr<Arena>& arena, const FromWorker& m,
                        std::vector<UniqueFd> fds, const Created& created) {
-  if (m.has_error())
-    return created(WithReason(
-        absl::Status(static_cast<absl::StatusCode>(m.error().code()), m.error().message()),
-        m.error().reason()));
+  if (m.has_error()) return created(ToStatus(m.error()));
   if (!m.has_done()) return;
   if (fds.size() != 1) return created(absl::InternalError("the worker sent no memory"));
   arena->memory = std::make_shared<const UniqueFd>(std::move(fds[0]));

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
+#include "server/core/errors.h"
 
 extern char** environ;
 
@@ -32,6 +33,10 @@ std::string ExitText(int status) {
     return absl::StrCat("ended by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)),
                         ")");
   return absl::StrCat("ended with code ", WEXITSTATUS(status));
+}
+
+FromWorker LostMessage(absl::string_view text) {
+  return ErrorMessage(WithReason(absl::UnavailableError(text), "WORKER_LOST"));
 }
 
 }  // namespace
@@ -119,11 +124,8 @@ uint64_t Child::Call(ToWorker message, std::vector<SharedFd> fds, Event event) {
       return call;
     }
   }
-  FromWorker lost;
+  FromWorker lost = LostMessage("the worker has ended");
   lost.set_call(call);
-  lost.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
-  lost.mutable_error()->set_message("the worker has ended");
-  lost.mutable_error()->set_reason("WORKER_LOST");
   event(lost, {});
   return call;
 }
@@ -195,10 +197,7 @@ void Child::ReadLoop() {
     outgoing_.clear();
     ended_ = true;
   }
-  FromWorker lost;
-  lost.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
-  lost.mutable_error()->set_message(absl::StrCat("the worker ", how, " during this call"));
-  lost.mutable_error()->set_reason("WORKER_LOST");
+  FromWorker lost = LostMessage(absl::StrCat("the worker ", how, " during this call"));
   for (auto& [call, event] : calls) {
     lost.set_call(call);
     event(lost, {});

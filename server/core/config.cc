@@ -141,8 +141,7 @@ const std::vector<Option>& Options() {
              return bytes.ok() && *bytes == 0 ? Bad(v.back(), "more than 0 bytes") : bytes.status();
            }},
           {"transport", "fd|cuda-ipc", "how memory is shared where a load does not say", false,
-           [](const Values& v, Config* c) {
-             c->transport = v.back();
+           [](const Values& v, Config*) {
              return v.back() == "fd" ? absl::OkStatus()
                                      : Bad(v.back(), "fd (cuda-ipc needs a CUDA device)");
            }},

@@ -27,7 +27,6 @@ struct Config {
   std::vector<RootConfig> roots;
   std::vector<std::string> devices;  // "host"
   std::string budget = "80%";        // a device's: bytes or a share of its memory
-  std::string transport = "";        // "", "fd", "cuda-ipc"
   std::vector<PreloadConfig> preload;
   std::vector<uint32_t> allow_uids;  // besides its own
   std::vector<uint32_t> allow_gids;

@@ -6,6 +6,7 @@
 #include "base/reason.h"
 #include "base/status_macros.h"
 #include "server/core/config.h"
+#include "server/core/errors.h"
 #include "server/core/log.h"
 
 namespace glyd {
@@ -17,12 +18,8 @@ using worker::v1::ToWorker;
 constexpr size_t kMaxWaiting = 10000;
 constexpr int kStartsBeforeDown = 5;
 
-void Fail(const Child::Event& event, absl::string_view text, absl::string_view reason) {
-  FromWorker m;
-  m.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
-  m.mutable_error()->set_message(std::string(text));
-  m.mutable_error()->set_reason(std::string(reason));
-  event(m, {});
+absl::Status DownError(absl::string_view text) {
+  return WithReason(absl::UnavailableError(text), "DEVICE_DOWN");
 }
 
 }  // namespace
@@ -56,7 +53,7 @@ void DeviceSlot::Stop() {
     stopping_ = true;
     waiting.swap(waiting_);
   }
-  for (const Waiting& w : waiting) Fail(w.event, "the daemon is stopping", "STOPPING");
+  for (const Waiting& w : waiting) w.event(ErrorMessage(StoppingError()), {});
   if (supervisor_.joinable()) supervisor_.join();
   std::shared_ptr<Child> child;
   {
@@ -233,7 +230,7 @@ bool DeviceSlot::Restart() {
       if (down_) waiting.swap(waiting_);
     }
     for (const Waiting& w : waiting)
-      Fail(w.event, "the device's worker does not start", "DEVICE_DOWN");
+      w.event(ErrorMessage(DownError("the device's worker does not start")), {});
   }
   ++failures_;
   started_ = absl::Now();
@@ -244,15 +241,15 @@ bool DeviceSlot::Restart() {
 void DeviceSlot::Call(ToWorker message, std::vector<SharedFd> fds, Child::Event event,
                       std::shared_ptr<Ongoing> ongoing) {
   std::shared_ptr<Child> child;
-  absl::string_view text, reason;
+  absl::Status refused;
   {
     absl::MutexLock lock(&mu_);
     if (stopping_) {
-      text = "the daemon is stopping", reason = "STOPPING";
+      refused = StoppingError();
     } else if (child_ != nullptr && !child_ended_) {
       child = child_;
     } else if (down_ || waiting_.size() >= kMaxWaiting) {
-      text = "the device's worker is down", reason = "DEVICE_DOWN";
+      refused = DownError("the device's worker is down");
     } else {
       waiting_.push_back(
           {std::move(message), std::move(fds), std::move(event), std::move(ongoing)});
@@ -260,7 +257,7 @@ void DeviceSlot::Call(ToWorker message, std::vector<SharedFd> fds, Child::Event 
     }
   }
   if (child == nullptr)
-    Fail(event, text, reason);
+    event(ErrorMessage(refused), {});
   else
     Begin(child, {std::move(message), std::move(fds), std::move(event), std::move(ongoing)});
 }

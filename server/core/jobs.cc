@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "server/core/errors.h"
 #include "server/core/log.h"
+#include "server/core/proto_time.h"
 
 namespace glyd {
 namespace {
@@ -20,14 +21,6 @@ using glyd::v1::Job;
 using glyd::v1::JobSpec;
 using worker::v1::FromWorker;
 using worker::v1::ToWorker;
-
-google::protobuf::Timestamp Now() {
-  google::protobuf::Timestamp out;
-  const int64_t ns = absl::GetCurrentTimeNanos();
-  out.set_seconds(ns / 1000000000);
-  out.set_nanos(static_cast<int32_t>(ns % 1000000000));
-  return out;
-}
 
 bool Ended(const Job& job) {
   return job.state() == glyd::v1::JOB_STATE_SUCCEEDED ||
@@ -100,8 +93,8 @@ absl::Status Jobs::Recover() {
       if (why.ok()) queued_.push_back(e);
     }
     if (!why.ok()) {
-      ++running_;  // End counts it down
-      e->job.set_state(glyd::v1::JOB_STATE_RUNNING);
+      // As one that never ran here: End does not count it among the running.
+      e->job.set_state(glyd::v1::JOB_STATE_QUEUED);
       End(e, glyd::v1::JOB_STATE_FAILED, why, "");
     }
   }
@@ -156,7 +149,7 @@ absl::StatusOr<Jobs::EntryPtr> Jobs::Enqueue(const glyd::v1::SubmitJobRequest& r
   *j.mutable_spec() = r.spec();
   j.set_state(glyd::v1::JOB_STATE_QUEUED);
   j.set_uid(uid);
-  *j.mutable_created_at() = Now();
+  *j.mutable_created_at() = ToProto(absl::Now());
   jobs_[e->number] = e;
   if (!r.request_id().empty()) by_request_[r.request_id()] = e->number;
   queued_.push_back(e);
@@ -211,7 +204,7 @@ void Jobs::StartSome() {
       e = TakeNext();
       ++running_;
       e->job.set_state(glyd::v1::JOB_STATE_RUNNING);
-      *e->job.mutable_started_at() = Now();
+      *e->job.mutable_started_at() = ToProto(absl::Now());
       e->phase_started = absl::Now();
       Changed(e);
       Persist(e);
@@ -282,9 +275,8 @@ void Jobs::OnWorker(const EntryPtr& e, const FromWorker& m) {
   } else if (m.has_done()) {
     End(e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(), m.done().result_json());
   } else if (m.has_error()) {
-    const absl::Status why(static_cast<absl::StatusCode>(m.error().code()), m.error().message());
     End(e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
-        WithReason(why, m.error().reason()), "");
+        ToStatus(m.error()), "");
   }
 }
 
@@ -323,7 +315,7 @@ void Jobs::End(const EntryPtr& e, glyd::v1::JobState state, const absl::Status& 
     j.set_error_reason(!reason.empty() ? reason : absl::StatusCodeToString(why.code()));
   }
   j.set_result_json(result);
-  *j.mutable_ended_at() = Now();
+  *j.mutable_ended_at() = ToProto(absl::Now());
   Log(why.ok() ? LogLevel::kInfo : LogLevel::kWarning, "job ended",
       {{"id", j.id()}, {"state", JobState_Name(state)}, {"error", why.message()}});
   Changed(e);

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "server/core/errors.h"
 #include "server/core/log.h"
+#include "server/core/proto_time.h"
 
 namespace glyd {
 namespace {
@@ -19,14 +20,6 @@ namespace {
 using glyd::v1::Model;
 using glyd::v1::ModelEvent;
 using worker::v1::ToWorker;
-
-google::protobuf::Timestamp ToProto(absl::Time t) {
-  google::protobuf::Timestamp out;
-  const int64_t ns = absl::ToUnixNanos(t);
-  out.set_seconds(ns / 1000000000);
-  out.set_nanos(static_cast<int32_t>(ns % 1000000000));
-  return out;
-}
 
 absl::Status NoModel(const std::string& name) {
   return WithReason(
@@ -232,9 +225,7 @@ absl::StatusOr<Models::Grant> Models::Attach(const Session& session, const std::
                           "this session has ", of_session.size(), " leases, the most it may")),
                       "TOO_MANY_LEASES");
   // 64 random bits: a lease's id says nothing of others'.
-  uint64_t random;
-  std::memcpy(&random, RandomBytes(sizeof random).data(), sizeof random);
-  const std::string id = absl::StrFormat("%016x-%d-%016x", generation_, next_id_++, random);
+  const std::string id = absl::StrFormat("%016x-%d-%016x", generation_, next_id_++, RandomNumber());
   Lease& lease = leases_[id];
   lease.session_id = session.id;
   lease.model = name;

@@ -35,7 +35,7 @@ struct Allocation {
   uint64_t id = 0;
   ServedDevice* device = nullptr;
   uint64_t bytes = 0;  // taken of the device's budget
-  uint64_t packed_bytes = 0, table_bytes = 0, inode = 0;
+  uint64_t table_bytes = 0;
   SharedFd memory, table;
   glyd::v1::Model facts;     // format, layout, source, digest, counts
   std::string files_sha256;  // which files it was read from, and as of when
@@ -141,6 +141,8 @@ class Models {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish(LoadCall& load, const worker::v1::Done& done, std::vector<UniqueFd> fds);
   void Fail(LoadCall& load, const absl::Status& why);
+  // Of a load whose entry is there.
+  void SettleFailed(LoadCall& load, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Entry* Find(const LoadCall& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Settle(Entry& entry, glyd::v1::ModelState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Erase(const std::string& name, Garbage* garbage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -160,10 +160,8 @@ void Models::OnLoad(const std::shared_ptr<LoadCall>& load, const FromWorker& m,
     }
     case FromWorker::kDone:
       return Finish(*load, m.done(), std::move(fds));
-    case FromWorker::kError: {
-      const auto code = static_cast<absl::StatusCode>(m.error().code());
-      return Fail(*load, WithReason(absl::Status(code, m.error().message()), m.error().reason()));
-    }
+    case FromWorker::kError:
+      return Fail(*load, ToStatus(m.error()));
     default:
       return;
   }
@@ -222,12 +220,9 @@ bool Models::MakeRoom(LoadCall& load, uint64_t bytes, Garbage* garbage) {
   }
   const uint64_t free = budget.free();
   if (bytes > free + evictable) {
-    Entry* e = Find(load);
-    e->model.set_error(
-        absl::StrFormat("does not fit on %s: %d bytes asked, %d free, %d evictable, limit %d",
-                        load.device->slot->name(), bytes, free, evictable, budget.limit()));
-    load.settled = true;
-    Settle(*e, glyd::v1::MODEL_STATE_FAILED);
+    SettleFailed(
+        load, absl::StrFormat("does not fit on %s: %d bytes asked, %d free, %d evictable, limit %d",
+                              load.device->slot->name(), bytes, free, evictable, budget.limit()));
     return false;
   }
   std::sort(order.begin(), order.end());
@@ -241,12 +236,17 @@ bool Models::MakeRoom(LoadCall& load, uint64_t bytes, Garbage* garbage) {
     garbage->clear();
     if (budget.Take(bytes)) return true;
   }
-  Entry* e = Find(load);
-  e->model.set_error(
+  SettleFailed(
+      load,
       "does not fit yet: memory of evicted models is still in use by calls in flight; try again");
-  load.settled = true;
-  Settle(*e, glyd::v1::MODEL_STATE_FAILED);
   return false;
+}
+
+void Models::SettleFailed(LoadCall& load, absl::string_view why) {
+  Entry* e = Find(load);
+  load.settled = true;
+  e->model.set_error(std::string(why));
+  Settle(*e, glyd::v1::MODEL_STATE_FAILED);
 }
 
 std::shared_ptr<Allocation> Models::NewAllocation(const LoadCall& load) {
@@ -275,12 +275,9 @@ void Models::Finish(LoadCall& load, const worker::v1::Done& done, std::vector<Un
   if (fds.size() != 2) return Fail(load, absl::InternalError("the worker sent no memory"));
   std::shared_ptr<Allocation> a = NewAllocation(load);
   load.taken = 0;
-  a->packed_bytes = done.packed_bytes();
   a->table_bytes = done.table_bytes();
   a->memory = std::make_shared<const UniqueFd>(std::move(fds[0]));
   a->table = std::make_shared<const UniqueFd>(std::move(fds[1]));
-  struct stat st;
-  if (::fstat(a->memory->get(), &st) == 0) a->inode = st.st_ino;
   const auto table = a->ReadTable();
   if (!table.ok()) return Fail(load, table.status());
   Model& f = a->facts;
@@ -289,13 +286,14 @@ void Models::Finish(LoadCall& load, const worker::v1::Done& done, std::vector<Un
   f.set_source_repo(table->source_repo());
   f.set_source_revision(table->source_revision());
   f.set_manifest_sha256(absl::BytesToHexString(load.digest));
-  f.set_packed_bytes(a->packed_bytes);
+  f.set_packed_bytes(done.packed_bytes());
   f.set_allocation_bytes(a->bytes);
   f.set_bf16_bytes(table->bf16_bytes());
   f.set_packs(table->packs_size());
   f.set_tensors(done.tensors());
   f.set_allocation_id(a->id);
-  f.set_memory_inode(a->inode);
+  struct stat st;
+  if (::fstat(a->memory->get(), &st) == 0) f.set_memory_inode(st.st_ino);
   absl::MutexLock lock(&mu_);
   Entry* e = Find(load);
   if (e == nullptr) return;  // unloaded meanwhile: the block goes with `a`
@@ -312,11 +310,8 @@ void Models::Fail(LoadCall& load, const absl::Status& why) {
   if (load.taken > 0) load.device->budget.Give(load.taken);
   load.taken = 0;
   absl::MutexLock lock(&mu_);
-  Entry* e = Find(load);
-  if (e == nullptr || load.settled) return;
-  load.settled = true;
-  e->model.set_error(std::string(why.message()));
-  Settle(*e, glyd::v1::MODEL_STATE_FAILED);
+  if (Find(load) == nullptr || load.settled) return;
+  SettleFailed(load, why.message());
   Log(LogLevel::kWarning, "load failed", {{"name", load.name}, {"error", why.message()}});
 }
 

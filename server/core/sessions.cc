@@ -26,6 +26,8 @@ std::string RandomBytes(size_t bytes) {
   return out;
 }
 
+uint64_t RandomNumber() { return LoadLe64(RandomBytes(sizeof(uint64_t)).data()); }
+
 absl::StatusOr<Sessions::Begun> Sessions::Begin(int pid, uint32_t uid) {
   Begun out;
   out.token = RandomBytes(32);

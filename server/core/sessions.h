@@ -17,6 +17,7 @@ namespace glyd {
 
 // `bytes` of the kernel's randomness.
 std::string RandomBytes(size_t bytes);
+uint64_t RandomNumber();
 
 struct Session {
   uint64_t id = 0;

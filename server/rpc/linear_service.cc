@@ -5,6 +5,7 @@
 #include "base/reason.h"
 #include "base/status_macros.h"
 #include "glyd/v1/linear.grpc.pb.h"
+#include "server/core/errors.h"
 #include "server/rpc/push_stream.h"
 #include "server/rpc/services.h"
 
@@ -38,21 +39,17 @@ class LinearService final : public glyd::v1::Linear::CallbackService {
     DeviceSlot* slot = (*running)->model->device->slot.get();
     worker::v1::ToWorker message = std::move((*running)->message);
     // The reply lives until Finish; the default reactor needs no word of a cancel.
-    slot->Call(
-        std::move(message), {},
-        [reactor, reply, running = *running](const worker::v1::FromWorker& m,
-                                             std::vector<UniqueFd>) {
-          if (m.has_error())
-            return reactor->Finish(ToGrpc(WithReason(
-                absl::Status(static_cast<absl::StatusCode>(m.error().code()), m.error().message()),
-                m.error().reason())));
-          if (!m.has_done()) return;
-          reply->set_y_inline(m.done().y_inline());
-          reply->set_rows(m.done().rows());
-          reply->set_cols(m.done().cols());
-          reply->set_device_nanoseconds(m.done().nanoseconds());
-          reactor->Finish(grpc::Status::OK);
-        });
+    slot->Call(std::move(message), {},
+               [reactor, reply, running = *running](const worker::v1::FromWorker& m,
+                                                    std::vector<UniqueFd>) {
+                 if (m.has_error()) return reactor->Finish(ToGrpc(ToStatus(m.error())));
+                 if (!m.has_done()) return;
+                 reply->set_y_inline(m.done().y_inline());
+                 reply->set_rows(m.done().rows());
+                 reply->set_cols(m.done().cols());
+                 reply->set_device_nanoseconds(m.done().nanoseconds());
+                 reactor->Finish(grpc::Status::OK);
+               });
     return reactor;
   }
 

@@ -6,6 +6,7 @@
 #include "base/reason.h"
 #include "base/status_macros.h"
 #include "glyd/v1/models.grpc.pb.h"
+#include "server/core/errors.h"
 #include "server/rpc/push_stream.h"
 #include "server/rpc/services.h"
 
@@ -78,28 +79,25 @@ class ModelsService final : public glyd::v1::Models::CallbackService {
     }
     worker::v1::ToWorker m;
     m.mutable_verify_model()->set_model_id((*block)->id);
-    (*block)->device->slot->Call(
-        std::move(m), {},
-        [sink = stream->sink(), block = *block](const worker::v1::FromWorker& answer,
-                                                std::vector<UniqueFd>) {
-          VerifyResidentEvent event;
-          if (answer.has_progress()) {
-            event.set_bytes_done(answer.progress().bytes_done());
-            event.set_bytes_total(answer.progress().bytes_total());
-            sink->Push(event, "progress");
-          } else if (answer.has_done()) {
-            event.set_bytes_done(block->packed_bytes);
-            event.set_bytes_total(block->packed_bytes);
-            event.set_tensors_done(answer.done().tensors());
-            *event.mutable_bad_tensors() = answer.done().bad_tensors();
-            sink->Push(event, "");
-            sink->End(absl::OkStatus());
-          } else if (answer.has_error()) {
-            sink->End(WithReason(absl::Status(static_cast<absl::StatusCode>(answer.error().code()),
-                                              answer.error().message()),
-                                 answer.error().reason()));
-          }
-        });
+    (*block)->device->slot->Call(std::move(m), {},
+                                 [sink = stream->sink(), block = *block](
+                                     const worker::v1::FromWorker& answer, std::vector<UniqueFd>) {
+                                   VerifyResidentEvent event;
+                                   if (answer.has_progress()) {
+                                     event.set_bytes_done(answer.progress().bytes_done());
+                                     event.set_bytes_total(answer.progress().bytes_total());
+                                     sink->Push(event, "progress");
+                                   } else if (answer.has_done()) {
+                                     event.set_bytes_done(block->facts.packed_bytes());
+                                     event.set_bytes_total(block->facts.packed_bytes());
+                                     event.set_tensors_done(answer.done().tensors());
+                                     *event.mutable_bad_tensors() = answer.done().bad_tensors();
+                                     sink->Push(event, "");
+                                     sink->End(absl::OkStatus());
+                                   } else if (answer.has_error()) {
+                                     sink->End(ToStatus(answer.error()));
+                                   }
+                                 });
     return stream;
   }
 

@@ -4,7 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "base/bytes.h"
-#include "base/reason.h"
+#include "server/core/errors.h"
 
 namespace glyd {
 
@@ -25,11 +25,7 @@ void Channel::SendDone(uint64_t call, worker::v1::Done done, const std::vector<i
 }
 
 void Channel::SendError(uint64_t call, const absl::Status& status) {
-  FromWorker m;
-  m.mutable_error()->set_code(static_cast<int>(status.code()));
-  m.mutable_error()->set_message(std::string(status.message()));
-  m.mutable_error()->set_reason(ReasonOf(status));
-  Send(call, std::move(m));
+  Send(call, ErrorMessage(status));
 }
 
 bool Channel::Receive(ToWorker* message, std::vector<UniqueFd>* fds) {

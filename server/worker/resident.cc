@@ -7,18 +7,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/bytes.h"
 #include "base/file.h"
+#include "base/parallel.h"
 #include "base/reason.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "kernels/format/read_tensor.h"
 #include "packer/model/save.h"
 
 namespace glyd {
@@ -29,29 +29,6 @@ using glyd::v1::ModelTable;
 using glyd::v1::Pack;
 
 constexpr uint64_t kMaxTable = uint64_t{1} << 30;
-
-// Runs `work(i)` for i in [0, count) on `threads` threads; the first failure ends the rest and is
-// returned.
-absl::Status ForEach(size_t count, int threads, Progress& progress,
-                     const std::function<absl::Status(size_t)>& work) {
-  std::atomic<size_t> next = 0;
-  absl::Mutex mu;
-  absl::Status first;
-  const auto run = [&] {
-    for (size_t i; (i = next++) < count;) {
-      absl::Status s = progress.cancelled() ? absl::CancelledError("cancelled") : work(i);
-      if (s.ok()) continue;
-      next = count;
-      absl::MutexLock lock(&mu);
-      if (first.ok()) first = std::move(s);
-    }
-  };
-  std::vector<std::thread> pool;
-  for (int t = 1; t < threads && static_cast<size_t>(t) < count; ++t) pool.emplace_back(run);
-  run();
-  for (std::thread& t : pool) t.join();
-  return first;
-}
 
 // Where the file's tensors go in the block.
 struct Move {
@@ -189,18 +166,20 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
   GLYD_ASSIGN_OR_RETURN(model->memory_, device.Allocate(plan.allocation_bytes(), label));
   Memory& memory = *model->memory_;
   progress.Phase("read", save.packed_bytes);
-  GLYD_RETURN_IF_ERROR(ForEach(plan.moves.size(), threads, progress, [&](size_t i) -> absl::Status {
-    const Move& m = plan.moves[i];
-    GLYD_ASSIGN_OR_RETURN(uint8_t * window, device.OpenWindow(memory, m.to, m.bytes));
-    GLYD_RETURN_IF_ERROR(PreadFull(m.file->opened.fd.get(), window, m.bytes, m.from, m.file->name));
-    GLYD_RETURN_IF_ERROR(device.Commit(memory, m.to, window, m.bytes));
-    progress.Advance(m.bytes);
-    return absl::OkStatus();
-  }));
+  GLYD_RETURN_IF_ERROR(
+      ParallelFor(plan.moves.size(), threads, progress, [&](size_t, size_t i) -> absl::Status {
+        const Move& m = plan.moves[i];
+        GLYD_ASSIGN_OR_RETURN(uint8_t * window, device.OpenWindow(memory, m.to, m.bytes));
+        GLYD_RETURN_IF_ERROR(
+            PreadFull(m.file->opened.fd.get(), window, m.bytes, m.from, m.file->name));
+        GLYD_RETURN_IF_ERROR(device.Commit(memory, m.to, window, m.bytes));
+        progress.Advance(m.bytes);
+        return absl::OkStatus();
+      }));
   GLYD_RETURN_IF_ERROR(device.Finish(memory));
   GLYD_RETURN_IF_ERROR(memory.Seal());
   progress.Phase("check", save.packed_bytes);
-  GLYD_RETURN_IF_ERROR(ForEach(table.packs_size(), threads, progress, [&](size_t i) {
+  GLYD_RETURN_IF_ERROR(ParallelFor(table.packs_size(), threads, progress, [&](size_t, size_t i) {
     const Pack& p = table.packs(static_cast<int>(i));
     const absl::Status s = CheckPack(model->View(p));
     return s.ok() ? s
@@ -269,16 +248,11 @@ absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, i
     bad.push_back(name);
   };
   GLYD_RETURN_IF_ERROR(
-      ForEach(table_.packs_size(), threads, progress, [&](size_t i) -> absl::Status {
+      ParallelFor(table_.packs_size(), threads, progress, [&](size_t, size_t i) -> absl::Status {
         const Pack& p = table_.packs(static_cast<int>(i));
         progress.Item(p.name());
         const PackView view = View(p);
         GLYD_RETURN_IF_ERROR(CheckPack(view));
-        // About 1 MiB of bf16 at a time stays in cache between the decode and the hash.
-        const uint64_t chunk =
-            std::max<uint64_t>(1, (size_t{1} << 19) / (kStepRows * p.cols())) * kStepRows;
-        std::vector<uint16_t> rows(chunk * p.cols());
-        const uint64_t per_matrix = p.experts() > 0 ? p.rows() / p.experts() : 0;
         uint64_t row = 0;
         for (const glyd::v1::Member& m : p.members()) {
           // A merged group's members are O rows each; an experts' weight is all rows.
@@ -287,23 +261,14 @@ absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, i
             return absl::DataLossError(
                 absl::StrCat("tensor \"", Printable(m.name()), "\": ", count, " rows do not fit"));
           Sha256 hash;
-          if (p.transposed()) {
-            std::vector<uint16_t> matrix(per_matrix * p.cols()), turned(matrix.size());
-            for (uint64_t e = 0; e < p.experts(); ++e) {
-              GLYD_RETURN_IF_ERROR(
-                  device.DecodeRows(view, row + e * per_matrix, per_matrix, matrix.data()));
-              for (uint64_t r = 0; r < per_matrix; ++r)
-                for (uint64_t c = 0; c < p.cols(); ++c)
-                  turned[c * per_matrix + r] = matrix[r * p.cols() + c];
-              hash.Update(turned.data(), turned.size() * sizeof(uint16_t));
-            }
-          } else {
-            for (uint64_t at = 0; at < count; at += chunk) {
-              const uint64_t n = std::min(chunk, count - at);
-              GLYD_RETURN_IF_ERROR(device.DecodeRows(view, row + at, n, rows.data()));
-              hash.Update(rows.data(), n * p.cols() * sizeof(uint16_t));
-            }
-          }
+          GLYD_RETURN_IF_ERROR(ReadPackedTensor(
+              p.cols(), {row, count, p.transposed() ? p.experts() : 0},
+              [&](uint64_t row0, uint64_t rows, uint16_t* out) {
+                return device.DecodeRows(view, row0, rows, out);
+              },
+              [&hash](absl::Span<const uint8_t> bytes) {
+                hash.Update(bytes.data(), bytes.size());
+              }));
           compare(m.name(), hash, m.sha256());
           row += count;
         }
@@ -311,7 +276,7 @@ absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, i
         return absl::OkStatus();
       }));
   GLYD_RETURN_IF_ERROR(
-      ForEach(table_.tensors_size(), threads, progress, [&](size_t i) -> absl::Status {
+      ParallelFor(table_.tensors_size(), threads, progress, [&](size_t, size_t i) -> absl::Status {
         const glyd::v1::Tensor& t = table_.tensors(static_cast<int>(i));
         Sha256 hash;
         std::vector<uint8_t> chunk(std::min<uint64_t>(t.buffer().bytes(), size_t{1} << 20));

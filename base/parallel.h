@@ -1,10 +1,8 @@
-#ifndef GLYD_PACKER_INTERNAL_PARALLEL_H_
-#define GLYD_PACKER_INTERNAL_PARALLEL_H_
+#ifndef GLYD_BASE_PARALLEL_H_
+#define GLYD_BASE_PARALLEL_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <memory>
 
 #include "absl/status/status.h"
 #include "base/progress.h"
@@ -20,21 +18,6 @@ int ThreadCount(int threads);
 absl::Status ParallelFor(size_t n, int threads, const Progress& progress,
                          const std::function<absl::Status(size_t worker, size_t i)>& f);
 
-// Memory that a worker uses again and again: fresh pages cost as much as the work on them. Not
-// thread-safe.
-class Scratch {
- public:
-  // At least `bytes`, 64-byte aligned, content undefined; valid until the next call.
-  uint8_t* Get(uint64_t bytes);
-
- private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
-  std::unique_ptr<uint8_t, Free> memory_;
-  uint64_t bytes_ = 0;
-};
-
 }  // namespace glyd
 
-#endif  // GLYD_PACKER_INTERNAL_PARALLEL_H_
+#endif  // GLYD_BASE_PARALLEL_H_

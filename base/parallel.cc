@@ -1,8 +1,7 @@
-#include "packer/internal/parallel.h"
+#include "base/parallel.h"
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <thread>
 #include <vector>
 
@@ -10,11 +9,6 @@
 #include "base/cpus.h"
 
 namespace glyd {
-namespace {
-
-constexpr std::align_val_t kAlign{64};
-
-}  // namespace
 
 int ThreadCount(int threads) { return threads > 0 ? threads : AvailableCpus(); }
 
@@ -47,17 +41,6 @@ absl::Status ParallelFor(size_t n, int threads, const Progress& progress,
   work(0);
   for (std::thread& t : others) t.join();
   return failed;
-}
-
-void Scratch::Free::operator()(uint8_t* p) const { ::operator delete(p, kAlign); }
-
-uint8_t* Scratch::Get(uint64_t bytes) {
-  if (bytes > bytes_) {
-    memory_.reset();
-    memory_.reset(static_cast<uint8_t*>(::operator new(bytes, kAlign)));
-    bytes_ = bytes;
-  }
-  return memory_.get();
 }
 
 }  // namespace glyd
