@@ -33,6 +33,9 @@
 // that size (3) or of MODEL. Each runs in a process of its own; the anchor is OpenSSL's SHA-256
 // over the same bytes by one thread. CPU time is user and system; the ratio to the anchor is what
 // compares between machines.
+//
+// glyd-bench-pack scale [GIGABYTES]: CPU time a byte from 0.1 GB to that size (10), and a
+// checkpoint of 70,000 small tensors.
 
 namespace glyd {
 namespace {
@@ -43,6 +46,14 @@ struct Cost {
   double cpu = 0, wall = 0;
   uint64_t peak_bytes = 0;
   bool ok = false;
+  // The cheaper of both.
+  void Keep(const Cost& c) {
+    if (wall == 0) *this = c;
+    cpu = std::min(cpu, c.cpu);
+    wall = std::min(wall, c.wall);
+    peak_bytes = std::max(peak_bytes, c.peak_bytes);
+    ok = ok && c.ok;
+  }
 };
 
 double Now() {
@@ -75,44 +86,12 @@ Cost Measure(const std::function<absl::Status()>& f) {
 // The cheapest of some passes: other work on the machine only adds.
 Cost Best(int passes, const std::function<absl::Status()>& f) {
   Cost best = Measure(f);
-  for (int i = 1; i < passes && best.ok; ++i) {
-    const Cost c = Measure(f);
-    best.cpu = std::min(best.cpu, c.cpu);
-    best.wall = std::min(best.wall, c.wall);
-  }
+  for (int i = 1; i < passes && best.ok; ++i) best.Keep(Measure(f));
   return best;
 }
 
-absl::Status Make(const std::string& dir, double gigabytes) {
+absl::Status MakeFiles(const std::string& dir, std::vector<StoredTensor> tensors, int layers) {
   fs::create_directories(dir);
-  // 0.4 GB a layer.
-  constexpr uint64_t kHidden = 2560, kInter = 9728, kQ = 4096, kKv = 1024, kWords = 32000;
-  const double layer_bytes = 2.0 * (kHidden * (2.0 * kQ + 2 * kKv) + 3.0 * kHidden * kInter);
-  const int layers = std::max(1, static_cast<int>(gigabytes * 1e9 / layer_bytes));
-  std::vector<StoredTensor> tensors;
-  const auto add = [&](const std::string& name, std::vector<uint64_t> shape) {
-    StoredTensor& t = tensors.emplace_back();
-    t.name = name + ".weight";
-    t.dtype = "BF16";
-    t.shape = std::move(shape);
-    t.bytes = *TensorBytes(t.dtype, t.shape);
-  };
-  add("model.embed_tokens", {kWords, kHidden});
-  add("model.norm", {kHidden});
-  for (int i = 0; i < layers; ++i) {
-    const std::string p = absl::StrCat("model.layers.", i, ".");
-    add(p + "self_attn.q_proj", {kQ, kHidden});
-    add(p + "self_attn.k_proj", {kKv, kHidden});
-    add(p + "self_attn.v_proj", {kKv, kHidden});
-    add(p + "self_attn.o_proj", {kHidden, kQ});
-    add(p + "self_attn.q_norm", {128});
-    add(p + "self_attn.k_norm", {128});
-    add(p + "mlp.gate_proj", {kInter, kHidden});
-    add(p + "mlp.up_proj", {kInter, kHidden});
-    add(p + "mlp.down_proj", {kHidden, kInter});
-    add(p + "input_layernorm", {kHidden});
-    add(p + "post_attention_layernorm", {kHidden});
-  }
   const std::vector<PlannedFile> files = PlanFiles(absl::MakeSpan(tensors));
   for (size_t f = 0; f < files.size(); ++f) {
     const std::string path = dir + "/" + files[f].name;
@@ -140,6 +119,49 @@ absl::Status Make(const std::string& dir, double gigabytes) {
   std::fwrite(index.data(), 1, index.size(), out);
   std::fclose(out);
   return absl::OkStatus();
+}
+
+// 0.2 GB a layer, or 30 MB of a narrow model.
+absl::Status Make(const std::string& dir, double gigabytes, bool narrow = false) {
+  const uint64_t hidden = narrow ? 1024 : 2560, inter = narrow ? 3072 : 9728;
+  const uint64_t q = narrow ? 2048 : 4096, kv = 1024, words = narrow ? 8000 : 32000;
+  const double layer_bytes = 2.0 * (hidden * (2.0 * q + 2 * kv) + 3.0 * hidden * inter);
+  const int layers = std::max(1, static_cast<int>(gigabytes * 1e9 / layer_bytes));
+  std::vector<StoredTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<uint64_t> shape) {
+    StoredTensor& t = tensors.emplace_back();
+    t.name = name + ".weight";
+    t.dtype = "BF16";
+    t.shape = std::move(shape);
+    t.bytes = *TensorBytes(t.dtype, t.shape);
+  };
+  add("model.embed_tokens", {words, hidden});
+  add("model.norm", {hidden});
+  for (int i = 0; i < layers; ++i) {
+    const std::string p = absl::StrCat("model.layers.", i, ".");
+    add(p + "self_attn.q_proj", {q, hidden});
+    add(p + "self_attn.k_proj", {kv, hidden});
+    add(p + "self_attn.v_proj", {kv, hidden});
+    add(p + "self_attn.o_proj", {hidden, q});
+    add(p + "self_attn.q_norm", {128});
+    add(p + "self_attn.k_norm", {128});
+    add(p + "mlp.gate_proj", {inter, hidden});
+    add(p + "mlp.up_proj", {inter, hidden});
+    add(p + "mlp.down_proj", {hidden, inter});
+    add(p + "input_layernorm", {hidden});
+    add(p + "post_attention_layernorm", {hidden});
+  }
+  return MakeFiles(dir, std::move(tensors), layers);
+}
+
+absl::Status MakeSmall(const std::string& dir, int count) {
+  std::vector<StoredTensor> tensors;
+  for (int i = 0; i < count; ++i)
+    tensors.push_back({.name = absl::StrCat("t.", i, ".weight"),
+                       .dtype = "BF16",
+                       .shape = {64, 16},
+                       .bytes = 2048});
+  return MakeFiles(dir, std::move(tensors), 0);
 }
 
 absl::Status HashAll(const std::string& model) {
@@ -182,13 +204,13 @@ absl::Status ReadAll(const std::string& model, int threads) {
 }
 
 absl::Status PackTo(const std::string& model, const std::string& parent, const std::string& name,
-                    Layout layout, int threads) {
+                    Layout layout, int threads, bool any = false) {
   GLYD_ASSIGN_OR_RETURN(const ModelSource source, FindModel(model));
   GLYD_ASSIGN_OR_RETURN(const Dir to, Dir::Open(parent));
   PackOptions options;
   options.layout = layout;
   options.threads = threads;
-  options.force = true;
+  options.any = any;
   options.repo = "bench";
   Progress silent;
   return PackModel(source.dir, to, name, options, silent).status();
@@ -210,23 +232,38 @@ absl::Status UnpackTo(const std::string& save, const std::string& parent, int th
   return UnpackSave(s, dir, to, "back", true, threads, silent).status();
 }
 
-int Run(double gigabytes, std::string model) {
-  std::string run = fs::temp_directory_path() / "glyd-bench-pack-XXXXXX";
-  if (::mkdtemp(run.data()) == nullptr) return 1;
-  int bad = 0;
-  if (model.empty()) {
-    model = run + "/model";
-    if (const absl::Status s = Make(model, gigabytes); !s.ok()) {
-      std::fprintf(stderr, "%s\n", s.ToString().c_str());
-      bad = 1;
-    }
-  }
+uint64_t TensorBytesOf(const std::string& model) {
   uint64_t bytes = 0;
   if (const auto dir = Dir::Open(model); dir.ok()) {
     if (const auto c = Checkpoint::Open(*dir); c.ok())
       for (const StoredTensor& t : c->tensors()) bytes += t.bytes;
   }
-  const double gb = static_cast<double>(bytes) / 1e9;
+  return bytes;
+}
+
+// A directory for one run, removed at its end.
+struct RunDir {
+  std::string path = fs::temp_directory_path() / "glyd-bench-pack-XXXXXX";
+  RunDir() {
+    if (::mkdtemp(path.data()) == nullptr) std::exit(1);
+  }
+  ~RunDir() { fs::remove_all(path); }
+};
+
+bool Made(const absl::Status& s) {
+  if (!s.ok()) std::fprintf(stderr, "%s\n", s.ToString().c_str());
+  return s.ok();
+}
+
+int Compare(double gigabytes, std::string model) {
+  const RunDir dir;
+  const std::string& run = dir.path;
+  if (model.empty()) {
+    model = run + "/model";
+    if (!Made(Make(model, gigabytes))) return 1;
+  }
+  int bad = 0;
+  const double gb = static_cast<double>(TensorBytesOf(model)) / 1e9;
   constexpr int kPasses = 3;
   (void)Measure([&] { return ReadAll(model, 1); });
   const double anchor = Best(kPasses, [&] { return HashAll(model); }).cpu;
@@ -234,26 +271,66 @@ int Run(double gigabytes, std::string model) {
               gb / anchor);
   std::printf("%-14s %8s %8s %8s %10s %10s\n", "", "CPU s", "ratio", "1 thread", "2 threads",
               "peak RSS");
-  const auto row = [&](const char* what, const std::function<absl::Status(int)>& f) {
-    const Cost one = Best(kPasses, [&] { return f(1); });
-    const Cost two = Best(kPasses, [&] { return f(2); });
+  // `output` is made anew in every pass; removing it is no part of what is measured.
+  const auto row = [&](const std::string& what, const std::string& output,
+                       const std::function<absl::Status(int)>& f) {
+    const auto remove = [&] {
+      if (!output.empty()) fs::remove_all(run + "/" + output);
+    };
+    Cost one, two;
+    // Turn by turn: both meet the same machine.
+    for (int i = 0; i < kPasses; ++i) {
+      remove();
+      one.Keep(Measure([&] { return f(1); }));
+      remove();
+      two.Keep(Measure([&] { return f(2); }));
+    }
     bad += !one.ok || !two.ok;
-    std::printf("%-14s %8.2f %8.2f %7.2fs %5.2fx %7.0f MB\n", what, one.cpu, one.cpu / anchor,
-                one.wall, one.wall / two.wall, static_cast<double>(two.peak_bytes) / 1e6);
+    std::printf("%-14s %8.2f %8.2f %7.2fs %5.2fx %7.0f MB\n", what.c_str(), one.cpu,
+                one.cpu / anchor, one.wall, one.wall / two.wall,
+                static_cast<double>(two.peak_bytes) / 1e6);
   };
-  row("read", [&](int threads) { return ReadAll(model, threads); });
+  row("read", "", [&](int threads) { return ReadAll(model, threads); });
   for (const Layout layout : {Layout::kMma12, Layout::kMma}) {
     const std::string name(LayoutName(layout));
-    row(("pack " + name).c_str(),
+    row("pack " + name, name,
         [&](int threads) { return PackTo(model, run, name, layout, threads); });
-    row(("verify " + name).c_str(),
-        [&](int threads) { return VerifyAt(run + "/" + name, threads); });
-    row(("unpack " + name).c_str(),
+    // A large save was written past the page cache.
+    (void)Measure([&] { return ReadAll(run + "/" + name, 1); });
+    row("verify " + name, "", [&](int threads) { return VerifyAt(run + "/" + name, threads); });
+    row("unpack " + name, "back",
         [&](int threads) { return UnpackTo(run + "/" + name, run, threads); });
     fs::remove_all(run + "/back");
     fs::remove_all(run + "/" + name);
   }
-  fs::remove_all(run);
+  return bad == 0 ? 0 : 1;
+}
+
+int Scale(double gigabytes) {
+  const RunDir dir;
+  int bad = 0;
+  std::printf("%-24s %20s %20s %12s\n", "", "pack mma12", "verify mma12", "peak RSS");
+  const auto row = [&](const std::string& what, const std::string& model, bool any) {
+    const double gb = static_cast<double>(TensorBytesOf(model)) / 1e9;
+    (void)Measure([&] { return ReadAll(model, 1); });
+    const Cost pack =
+        Measure([&] { return PackTo(model, dir.path, "save", Layout::kMma12, 1, any); });
+    const Cost verify = Measure([&] { return VerifyAt(dir.path + "/save", 1); });
+    bad += !pack.ok || !verify.ok;
+    std::printf("%-24s %7.2f s %5.2f s/GB %7.2f s %5.2f s/GB %7.0f MB\n", what.c_str(), pack.cpu,
+                pack.cpu / gb, verify.cpu, verify.cpu / gb,
+                static_cast<double>(std::max(pack.peak_bytes, verify.peak_bytes)) / 1e6);
+    fs::remove_all(model);
+    fs::remove_all(dir.path + "/save");
+  };
+  const std::string model = dir.path + "/model";
+  for (double size = gigabytes / 100; size < 1.01 * gigabytes; size *= 10) {
+    if (!Made(Make(model, size, true))) return 1;
+    row(absl::StrCat(absl::SixDigits(size), " GB"), model, false);
+  }
+  constexpr int kSmall = 70'000;
+  if (!Made(MakeSmall(model, kSmall))) return 1;
+  row(absl::StrCat(kSmall, " tensors of 2 KB"), model, true);
   return bad == 0 ? 0 : 1;
 }
 
@@ -261,10 +338,13 @@ int Run(double gigabytes, std::string model) {
 }  // namespace glyd
 
 int main(int argc, char** argv) {
-  double gigabytes = 3;
-  if (argc > 3 || (argc > 1 && !absl::SimpleAtod(argv[1], &gigabytes))) {
-    std::fprintf(stderr, "usage: glyd-bench-pack [GIGABYTES [MODEL]]\n");
+  const bool scale = argc > 1 && std::string(argv[1]) == "scale";
+  const int at = scale ? 2 : 1;
+  double gigabytes = scale ? 10 : 3;
+  if (argc > 3 || (argc > at && !absl::SimpleAtod(argv[at], &gigabytes))) {
+    std::fprintf(stderr, "usage: glyd-bench-pack [GIGABYTES [MODEL]] | scale [GIGABYTES]\n");
     return 2;
   }
-  return glyd::Run(gigabytes, argc > 2 ? argv[2] : "");
+  if (scale) return glyd::Scale(gigabytes);
+  return glyd::Compare(gigabytes, argc > 2 ? argv[2] : "");
 }
