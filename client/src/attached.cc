@@ -77,7 +77,7 @@ absl::Status AttachedModel::Map() {
   return absl::OkStatus();
 }
 
-absl::Status AttachedModel::Release() {
+absl::Status AttachedModel::Release(absl::Duration deadline) {
   if (lease_id_.empty()) return absl::OkStatus();
   table_ = {};
   memory_ = nullptr;  // before the lease ends: nothing of ours may still read it then
@@ -85,10 +85,10 @@ absl::Status AttachedModel::Release() {
   request.set_lease_id(std::exchange(lease_id_, {}));
   v1::ReleaseReply reply;
   return connection_->Call(connection_->models(), &v1::Models::Stub::Release, request, &reply,
-                           session_.get(), kReleaseDeadline);
+                           session_.get(), deadline);
 }
 
-AttachedModel::~AttachedModel() { (void)Release(); }
+AttachedModel::~AttachedModel() { (void)Release(kReleaseDeadline); }
 
 absl::StatusOr<std::unique_ptr<MappedArena>> MappedArena::Create(
     std::shared_ptr<Connection> connection, uint64_t bytes, absl::string_view device) {

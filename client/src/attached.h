@@ -25,8 +25,8 @@ class AttachedModel {
       std::shared_ptr<Connection> connection, absl::string_view name);
   ~AttachedModel();
 
-  // Unmaps, and ends the lease. Once; OK after that.
-  absl::Status Release();
+  // Unmaps, and ends the lease. Once; OK after that. `deadline` zero: as every other call.
+  absl::Status Release(absl::Duration deadline = absl::ZeroDuration());
 
   const std::shared_ptr<Connection>& connection() const { return connection_; }
   const Session& session() const { return *session_; }

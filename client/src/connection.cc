@@ -58,7 +58,10 @@ absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(ConnectOptions opti
   grpc::ChannelArguments args;
   // A daemon that restarts is found again within a second; gRPC's own backoff grows to two minutes.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinBackoffMs);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinBackoffMs);
+  // This one is in truth how long an attempt may take: a daemon that two hundred clients meet at
+  // once answers each in its turn.
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+              static_cast<int>(absl::ToInt64Milliseconds(options.connect_timeout)));
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);

@@ -148,7 +148,7 @@ absl::StatusOr<ModelSource> FindModel(const std::string& model) {
   return source;
 }
 
-absl::StatusOr<ModelSource> FindModelBeneath(std::shared_ptr<const UniqueFd> root,
+absl::StatusOr<ModelSource> FindModelBeneath(const std::shared_ptr<const UniqueFd>& root,
                                              absl::string_view root_name,
                                              absl::string_view relative) {
   absl::StatusOr<Dir> dir = Dir::OpenBeneath(root, root_name, relative);

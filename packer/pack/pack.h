@@ -49,7 +49,7 @@ absl::StatusOr<ModelSource> FindModel(const std::string& model);
 
 // A directory or .safetensors file beneath an open root, which no link leaves: for a Hub cache the
 // root is the cache, or what holds it.
-absl::StatusOr<ModelSource> FindModelBeneath(std::shared_ptr<const UniqueFd> root,
+absl::StatusOr<ModelSource> FindModelBeneath(const std::shared_ptr<const UniqueFd>& root,
                                              absl::string_view root_name,
                                              absl::string_view relative);
 

@@ -29,7 +29,6 @@ using ::testing::AllOf;
 using testing::Bf16;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::NoteProgress;
 using testing::Pack;
 using testing::ReadFile;

@@ -135,10 +135,14 @@ int OpenFds(pid_t pid) {
 }
 
 pid_t ChildOf(pid_t pid) {
-  std::istringstream children(ReadFile(absl::StrCat("/proc/", pid, "/task/", pid, "/children")));
-  pid_t child = 0;
-  children >> child;
-  return child;
+  // A child is listed under the thread that started it.
+  std::error_code error;
+  for (const auto& task :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"), error)) {
+    std::istringstream children(ReadFile(task.path() / "children"));
+    if (pid_t child = 0; children >> child) return child;
+  }
+  return 0;
 }
 
 }  // namespace glyd
