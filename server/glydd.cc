@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
@@ -71,6 +72,13 @@ absl::StatusOr<UniqueFd> Bind(const std::string& path, bool open_to_others) {
   if (::lstat(path.c_str(), &st) == 0) {
     if (!S_ISSOCK(st.st_mode))
       return absl::FailedPreconditionError(absl::StrCat(path, " is there and is no socket"));
+    // Whoever tidies up temporary files may have taken a living daemon's lock away.
+    const auto living = ConnectUnix(path);
+    if (living.ok()) {
+      const auto peer = GetPeerCredentials(living->get());
+      return absl::AlreadyExistsError(absl::StrCat(
+          path, " is served by pid ", peer.ok() ? peer->pid : 0, ", whose lock file is gone"));
+    }
     ::unlink(path.c_str());
   }
   GLYD_ASSIGN_OR_RETURN(UniqueFd s, ListenUnix(path, 1024));
@@ -109,9 +117,32 @@ class Watchdog {
   std::thread thread_;
 };
 
+// Shells and service managers give 1024, which a few hundred clients take: the hard limit is the
+// operator's.
+void RaiseFileLimit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// What a start would find missing: roots, those that preloads name, the worker.
+absl::Status CheckPlaces(const Config& config) {
+  GLYD_ASSIGN_OR_RETURN(const Roots roots, Roots::Open(config.roots));
+  for (const PreloadConfig& p : config.preload)
+    if (const absl::Status s = roots.Resolve(p.path, /*to_write=*/false).status(); !s.ok())
+      return absl::InvalidArgumentError(absl::StrCat("preload ", p.name, ": ", s.message()));
+  if (::access(config.worker.c_str(), X_OK) != 0)
+    return ErrnoStatus(errno, absl::StrCat("worker ", config.worker));
+  return absl::OkStatus();
+}
+
 class Glydd {
  public:
-  explicit Glydd(Config config) : config_(std::move(config)), sessions_(config_.max_clients) {
+  explicit Glydd(Config config)
+      : config_(std::move(config)),
+        sessions_(config_.max_clients),
+        cap_(config_.max_connections, std::max(1, config_.max_connections / 4)) {
     if (config_.threads == 0) config_.threads = AvailableCpus();
   }
   // Whatever a failed start leaves running has to end before what it speaks to.
@@ -142,6 +173,7 @@ class Glydd {
   Config config_;
   Roots roots_;
   Sessions sessions_;
+  ConnectionCap cap_;
   std::vector<std::unique_ptr<ServedDevice>> devices_;
   std::unique_ptr<Models> models_;
   std::unique_ptr<Arenas> arenas_;
@@ -230,12 +262,14 @@ absl::Status Glydd::StartServers() {
                                      models_.get(), arenas_.get());
   acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket), [this, allowed](UniqueFd s) {
     const auto peer = GetPeerCredentials(s.get());
-    if (peer.ok() && allowed.Allows(peer->uid, peer->gid, peer->pid)) server_->Take(std::move(s));
+    if (!peer.ok() || !allowed.Allows(peer->uid, peer->gid, peer->pid)) return;
+    if (cap_.Admit(s, peer->pid)) return server_->Take(std::move(s));
+    Log(LogLevel::kWarning, "connection refused: too many", {{"pid", peer->pid}});
   });
   if (!config_.listen.empty()) {
     const TlsFiles files{config_.tls_cert, config_.tls_key, config_.tls_client_ca};
-    GLYD_ASSIGN_OR_RETURN(listener_,
-                          TlsListener::Start(config_.listen, files, &daemon_, health_, metrics_));
+    GLYD_ASSIGN_OR_RETURN(
+        listener_, TlsListener::Start(config_.listen, files, &daemon_, health_, metrics_, &cap_));
   }
   return config_.metrics.empty() ? absl::OkStatus() : metrics_->Serve(config_.metrics);
 }
@@ -312,6 +346,7 @@ int Glydd::Run(const sigset_t& signals) {
   if (!state_lock.ok())
     return Fail(absl::IsAlreadyExists(state_lock.status()) ? kLockHeld : kBadConfig,
                 state_lock.status());
+  if (absl::Status s = CheckPlaces(config_); !s.ok()) return Fail(kBadConfig, s);
   auto roots = Roots::Open(config_.roots);
   if (!roots.ok()) return Fail(kBadConfig, roots.status());
   roots_ = *std::move(roots);
@@ -359,7 +394,10 @@ int main(int argc, char** argv) {
   }
   if (parsed.config.check_only) {
     std::fputs(parsed.config.effective.c_str(), stdout);
-    return 0;
+    const absl::Status s = glyd::CheckPlaces(parsed.config);
+    if (s.ok()) return 0;
+    std::fprintf(stderr, "glydd: %s\n", std::string(s.message()).c_str());
+    return glyd::kBadConfig;
   }
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
@@ -368,6 +406,7 @@ int main(int argc, char** argv) {
   sigemptyset(&signals);
   for (const int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, s);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  glyd::InitLog(parsed.config.log_json, glyd::LogLevel::kInfo, "glydd");
+  glyd::InitLog(parsed.config.log_json, parsed.config.log_level, "glydd");
+  glyd::RaiseFileLimit();
   return glyd::Glydd(std::move(parsed.config)).Run(signals);
 }

@@ -22,6 +22,7 @@ absl::StatusOr<Client> Cli::Connect() const {
 
 void Cli::Print(absl::string_view text) const {
   errno = 0;
+  printed_ = true;
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);  // what is piped into another program arrives line by line too
   if (std::ferror(stdout) != 0 && output_errno_ == 0) output_errno_ = errno;
@@ -30,6 +31,13 @@ void Cli::Print(absl::string_view text) const {
 void Cli::PrintJson(const Json& document) const {
   // Names come from files: bytes that are not UTF-8 must not end in an exception.
   Print(document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void Cli::PrintFailure(const absl::Status& status) const {
+  if (!json || printed_) return;
+  const std::string reason = Reason(status);
+  PrintJson({{"error", std::string(status.message())},
+             {"reason", reason.empty() ? absl::StatusCodeToString(status.code()) : reason}});
 }
 
 void Cli::Say(absl::string_view line) const {

@@ -31,6 +31,8 @@ class Cli {
   // Results, on stdout: for people where not -o json, one document where it is.
   void Print(absl::string_view text) const;
   void PrintJson(const Json& document) const;
+  // With -o json, a document of the failure where none was printed.
+  void PrintFailure(const absl::Status& status) const;
   // Why a result did not reach its file: of the first failure, 0 where there was none.
   int output_errno() const { return output_errno_; }
   // Talk, a line on stderr; nothing with -q.
@@ -38,6 +40,7 @@ class Cli {
 
  private:
   mutable int output_errno_ = 0;
+  mutable bool printed_ = false;
 };
 
 // A usage error that only the verb can see: exit code 2.

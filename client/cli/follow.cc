@@ -18,7 +18,8 @@ absl::Status Outcome(const JobInfo& job) {
   if (job.state == JobState::kCancelled)
     return absl::CancelledError(absl::StrCat("job ", Printable(job.id), " was cancelled"));
   if (job.state != JobState::kFailed) return absl::OkStatus();
-  return absl::UnknownError(absl::StrCat("job ", Printable(job.id), " failed: ", job.error));
+  return absl::UnknownError(
+      absl::StrCat("job ", Printable(job.id), " failed: ", OneLine(job.error)));
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ std::string JobText(const JobInfo& job) {
     absl::StrAppend(&out, "  ", HumanSeconds(absl::ToDoubleSeconds(end - job.started_at)));
   }
   out += '\n';
-  if (!job.error.empty()) absl::StrAppend(&out, "  error: ", Printable(job.error, 2000), "\n");
+  if (!job.error.empty()) absl::StrAppend(&out, "  error: ", OneLine(job.error), "\n");
   for (const std::string& note : job.notes)
     absl::StrAppend(&out, "  note: ", Printable(note, 1000), "\n");
   if (!job.result_json.empty()) {

@@ -66,7 +66,10 @@ absl::Status Cancel(const Cli& cli, const std::string& id) {
   GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
   GLYD_ASSIGN_OR_RETURN(const JobInfo job, client.CancelJob(id));
   PrintJob(cli, job);
-  return absl::OkStatus();
+  if (!job.ended() || job.state == JobState::kCancelled) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("job ", Printable(job.id),
+                                                    " has ended: ", JobStateName(job.state),
+                                                    "; there is nothing to cancel"));
 }
 
 }  // namespace

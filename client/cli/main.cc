@@ -84,6 +84,7 @@ int Main(int argc, char** argv) {
   cli.json = output == "json";
   cli.server_given = line.Given("--server");
   const absl::Status status = line.action()();
+  if (!status.ok()) cli.PrintFailure(status);
   return FinishOutput(cli, status.ok() ? 0 : Fail(status));
 }
 

@@ -63,8 +63,7 @@ absl::Status Run(const Cli& cli) {
                Holders(m)});
   std::string text = table.Text();
   for (const ModelInfo& m : models)
-    if (!m.error.empty())
-      absl::StrAppend(&text, Printable(m.name), ": ", Printable(m.error, 1000), "\n");
+    if (!m.error.empty()) absl::StrAppend(&text, Printable(m.name), ": ", OneLine(m.error), "\n");
   cli.Print(text);
   return absl::OkStatus();
 }

@@ -18,6 +18,7 @@
 #include "client/cli/json.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
+#include "glyd/status.h"
 #include "kernels/format/step.h"
 #include "packer/model/save.h"
 
@@ -116,7 +117,14 @@ void AddJson(const Parts& parts, Json* out) {
 }
 
 absl::Status ShowModel(const Cli& cli, const std::string& name) {
-  GLYD_ASSIGN_OR_RETURN(const Client client, cli.Connect());
+  const auto connected = cli.Connect();
+  if (Reason(connected.status()) == kReasonNoDaemon && !cli.server_given)
+    return absl::NotFoundError(absl::StrCat("\"", Printable(name),
+                                            "\": no save is there, and no daemon to know a model "
+                                            "of that name: ",
+                                            connected.status().message()));
+  GLYD_RETURN_IF_ERROR(connected.status());
+  const Client& client = *connected;
   GLYD_ASSIGN_OR_RETURN(const ModelContents contents, client.GetContents(name));
   const ModelInfo& m = contents.model;
   const Parts parts = {contents.packs, contents.tensors, {}};
@@ -134,7 +142,7 @@ absl::Status ShowModel(const Cli& cli, const std::string& name) {
                    "\n  path    ", Printable(m.path), "\n  source  ", Printable(m.source_repo),
                    m.source_revision.empty() ? "" : "@", Printable(m.source_revision),
                    "\n  glyd.json sha256 ", m.manifest_sha256, "\n");
-  if (!m.error.empty()) absl::StrAppend(&text, "  error   ", Printable(m.error, 1000), "\n");
+  if (!m.error.empty()) absl::StrAppend(&text, "  error   ", OneLine(m.error), "\n");
   for (const LeaseHolder& h : m.holders)
     absl::StrAppend(&text, "  lease   ", Printable(h.lease_id), " of ", h.pid, " ",
                     Printable(h.command), ", uid ", h.uid, "\n");

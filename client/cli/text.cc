@@ -62,6 +62,13 @@ std::string Shape(absl::Span<const uint64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
+std::string OneLine(absl::string_view message) {
+  std::string out(message);
+  for (char& c : out)
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
+  return out;
+}
+
 std::string Plural(uint64_t n, absl::string_view noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
 }

@@ -21,7 +21,10 @@ std::string WholeSeconds(double seconds);  // "12 s", "3 min 20 s", "2 h 5 min",
 std::string HumanAge(absl::Time then, absl::Time now);       // "-" for a time that has not come
 std::string HumanRate(uint64_t bytes, absl::Duration took);  // "310.2 MB/s"
 std::string Shape(absl::Span<const uint64_t> shape);         // "[576, 576]"
-std::string Plural(uint64_t n, absl::string_view noun);      // "1 tensor", "2 tensors"
+// A message of the daemon's, which is printable already, as one line: control characters that it
+// should not have become "?". Printable would escape its quotes again.
+std::string OneLine(absl::string_view message);
+std::string Plural(uint64_t n, absl::string_view noun);  // "1 tensor", "2 tensors"
 
 // Rows of cells under a header, columns aligned: numbers to the right. Cells are printed as they
 // are: what comes from files goes through Printable first.

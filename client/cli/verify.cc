@@ -31,6 +31,7 @@ struct Verdict {
   VerifyReport report;
   absl::Status status;
   absl::Duration took;
+  bool opened = false;  // else it says nothing about the save
 };
 
 Verdict VerifyPath(const std::string& path, const VerifyOptions& options, Bar& bar) {
@@ -39,8 +40,10 @@ Verdict VerifyPath(const std::string& path, const VerifyOptions& options, Bar& b
   const absl::Time start = absl::Now();
   v.status = [&]() -> absl::Status {
     GLYD_ASSIGN_OR_RETURN(const Dir dir, Dir::Open(path));
-    GLYD_ASSIGN_OR_RETURN(const Save save, Save::Open(dir));
-    return VerifySave(save, options, bar, &v.report);
+    const auto save = Save::Open(dir);
+    v.opened = !absl::IsPermissionDenied(save.status());
+    GLYD_RETURN_IF_ERROR(save.status());
+    return VerifySave(*save, options, bar, &v.report);
   }();
   v.took = absl::Now() - start;
   return v;
@@ -75,6 +78,8 @@ std::string ToText(const Verdict& v, bool quick) {
                               : absl::StrCat(", ", HumanBytes(v.report.bytes), ", ",
                                              HumanRate(v.report.bytes, v.took)),
                         "\n");
+  if (!v.opened)
+    return absl::StrCat(Printable(v.path), ": could not be read\n  ", v.status.message(), "\n");
   std::string text = absl::StrCat(Printable(v.path), ": BAD\n");
   for (const TensorVerdict& t : v.report.verdicts)
     if (!t.status.ok())

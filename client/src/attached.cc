@@ -41,20 +41,27 @@ absl::StatusOr<std::unique_ptr<AttachedModel>> AttachedModel::Attach(
   GLYD_RETURN_IF_ERROR(connection->Call(connection->models(), &v1::Models::Stub::Attach, request,
                                         &reply, session.get()));
   // From here on the lease is released by the destructor, whatever fails.
-  std::unique_ptr<AttachedModel> m(new AttachedModel(std::move(connection), std::move(session)));
-  m->lease_id_ = reply.lease_id();
+  std::unique_ptr<AttachedModel> m(new AttachedModel(std::move(connection)));
   m->info_ = FromProto(reply.model());
+  m->lease_->model = m->info_.name;
+  m->lease_->manifest_sha256 = m->info_.manifest_sha256;
+  {
+    absl::MutexLock lock(&m->lease_->mu);
+    m->lease_->session = session;
+    m->lease_->id = reply.lease_id();
+  }
   if (reply.has_cuda_ipc())
     return absl::UnimplementedError(absl::StrCat(
         "model \"", Printable(name), "\" is shared by CUDA IPC, which this client does not ",
         "map: load it with --transport fd"));
-  if (absl::Status s = m->Map(); !s.ok())
+  if (absl::Status s = m->Map(*session, reply.lease_id()); !s.ok())
     return absl::Status(s.code(), absl::StrCat("model \"", Printable(name), "\": ", s.message()));
+  m->connection_->keeper().Keep(m->lease_);
   return m;
 }
 
-absl::Status AttachedModel::Map() {
-  GLYD_ASSIGN_OR_RETURN(Session::LeaseMemory fetched, session_->FetchLease(lease_id_));
+absl::Status AttachedModel::Map(Session& session, const std::string& lease_id) {
+  GLYD_ASSIGN_OR_RETURN(Session::LeaseMemory fetched, session.FetchLease(lease_id));
   if (!fetched.memory.fd) return absl::DataLossError("the daemon sent no memory");
   struct stat st;
   if (::fstat(fetched.memory.fd.get(), &st) != 0)
@@ -77,15 +84,32 @@ absl::Status AttachedModel::Map() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<AttachedModel::Lease> AttachedModel::lease() const {
+  absl::MutexLock lock(&lease_->mu);
+  GLYD_RETURN_IF_ERROR(lease_->status);
+  return Lease{lease_->session, lease_->id};
+}
+
+std::string AttachedModel::lease_id() const {
+  absl::MutexLock lock(&lease_->mu);
+  return lease_->id;
+}
+
 absl::Status AttachedModel::Release(absl::Duration deadline) {
-  if (lease_id_.empty()) return absl::OkStatus();
   table_ = {};
   memory_ = nullptr;  // before the lease ends: nothing of ours may still read it then
   v1::ReleaseRequest request;
-  request.set_lease_id(std::exchange(lease_id_, {}));
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&lease_->mu);
+    request.set_lease_id(std::exchange(lease_->id, {}));
+    session = std::move(lease_->session);
+    if (request.lease_id().empty()) return absl::OkStatus();
+    GLYD_RETURN_IF_ERROR(lease_->status);
+  }
   v1::ReleaseReply reply;
   return connection_->Call(connection_->models(), &v1::Models::Stub::Release, request, &reply,
-                           session_.get(), deadline);
+                           session.get(), deadline);
 }
 
 AttachedModel::~AttachedModel() { (void)Release(kReleaseDeadline); }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/src/connection.h"
+#include "client/src/lease_keeper.h"
 #include "client/src/session.h"
 #include "client/src/table.h"
 #include "glyd/arena.h"
@@ -29,21 +30,26 @@ class AttachedModel {
   absl::Status Release(absl::Duration deadline = absl::ZeroDuration());
 
   const std::shared_ptr<Connection>& connection() const { return connection_; }
-  const Session& session() const { return *session_; }
-  const std::string& lease_id() const { return lease_id_; }
+  // The lease as it is now, and its session. Unavailable while it is being renewed after the
+  // daemon's end; FailedPrecondition where the daemon has another model of the name now.
+  struct Lease {
+    std::shared_ptr<Session> session;
+    std::string id;
+  };
+  absl::StatusOr<Lease> lease() const;
+  std::string lease_id() const;
   const ModelInfo& info() const { return info_; }
   const Table& table() const { return table_; }
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t memory_inode() const { return memory_inode_; }
 
  private:
-  AttachedModel(std::shared_ptr<Connection> connection, std::shared_ptr<Session> session)
-      : connection_(std::move(connection)), session_(std::move(session)) {}
-  absl::Status Map();
+  explicit AttachedModel(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)) {}
+  absl::Status Map(Session& session, const std::string& lease_id);
 
   std::shared_ptr<Connection> connection_;
-  std::shared_ptr<Session> session_;
-  std::string lease_id_;  // empty once released
+  const std::shared_ptr<HeldLease> lease_ = std::make_shared<HeldLease>();
   ModelInfo info_;
   std::unique_ptr<Memory> memory_;
   uint64_t memory_bytes_ = 0, memory_inode_ = 0;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kMinBackoffMs = 50;
 constexpr int kMaxBackoffMs = 1000;
+constexpr absl::Duration kRenewDeadline = absl::Seconds(2);
 constexpr uint64_t kMaxPemBytes = uint64_t{1} << 20;
 
 absl::StatusOr<std::string> ReadPem(const std::string& path, absl::string_view what) {
@@ -46,7 +47,10 @@ absl::Status NoDaemon(absl::string_view text) {
 }  // namespace
 
 Connection::Connection(ConnectOptions options, Address address)
-    : options_(std::move(options)), address_(std::move(address)), device_(CreateHostDevice(1)) {}
+    : options_(std::move(options)),
+      address_(std::move(address)),
+      device_(CreateHostDevice(1)),
+      keeper_([this](HeldLease& lease) { return RenewLease(lease); }) {}
 
 absl::StatusOr<std::shared_ptr<Connection>> Connection::Open(ConnectOptions options) {
   if (options.server.empty()) {
@@ -138,6 +142,38 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::GetSession() {
     GLYD_ASSIGN_OR_RETURN(session_, Session::Open(address_.broker_path, options_.deadline));
   }
   return session_;
+}
+
+absl::Status Connection::RenewLease(HeldLease& lease) {
+  GLYD_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, GetSession());
+  v1::AttachRequest request;
+  request.set_name(lease.model);
+  v1::AttachReply reply;
+  const absl::Status s =
+      Call(*models_, &v1::Models::Stub::Attach, request, &reply, session.get(), kRenewDeadline);
+  // A model that is not there, or failed to load, may come yet: whoever runs the daemon sees to it.
+  if (!s.ok()) return absl::UnavailableError(s.message());
+  const bool same = reply.model().manifest_sha256() == lease.manifest_sha256;
+  {
+    absl::MutexLock lock(&lease.mu);
+    if (same && !lease.id.empty()) {
+      lease.session = std::move(session);
+      lease.id = reply.lease_id();
+      lease.status = absl::OkStatus();
+      return absl::OkStatus();
+    }
+  }
+  // Another model, or this one was released meanwhile.
+  v1::ReleaseRequest release;
+  release.set_lease_id(reply.lease_id());
+  v1::ReleaseReply released;
+  (void)Call(*models_, &v1::Models::Stub::Release, release, &released, session.get(),
+             kRenewDeadline);
+  if (same) return absl::OkStatus();
+  return WithReason(absl::FailedPreconditionError(absl::StrCat(
+                        "the daemon was started again and has another model as \"",
+                        Printable(lease.model), "\" now: attach again to use that one")),
+                    "OTHER_MODEL");
 }
 
 }  // namespace glyd::internal

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "client/src/address.h"
 #include "client/src/errors.h"
+#include "client/src/lease_keeper.h"
 #include "client/src/session.h"
 #include "glyd/client.h"
 #include "glyd/v1/jobs.grpc.pb.h"
@@ -38,6 +39,8 @@ class Connection {
   v1::Linear::Stub& linear() const { return *linear_; }
   v1::Server::Stub& server() const { return *server_; }
   grpc::health::v1::Health::Stub& health() const { return *health_; }
+  // Keeps the leases of this connection's models over a restart of the daemon.
+  LeaseKeeper& keeper() { return keeper_; }
   // Maps what the daemon lends.
   Device& device() { return *device_; }
 
@@ -79,6 +82,7 @@ class Connection {
   Connection(ConnectOptions options, Address address);
   absl::Status WaitUntilReady();
   absl::Status WhyNot(bool timed_out) const;
+  absl::Status RenewLease(HeldLease& lease);
   void Prepare(grpc::ClientContext& context, absl::Duration deadline, const Session* session) const;
 
   const ConnectOptions options_;
@@ -92,6 +96,7 @@ class Connection {
   std::unique_ptr<Device> device_;
   absl::Mutex mutex_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
+  LeaseKeeper keeper_;  // the last: its thread uses the rest
 };
 
 }  // namespace glyd::internal

@@ -24,14 +24,15 @@ absl::Status CheckLength(const ModelPack& pack, absl::string_view what, uint64_t
 absl::StatusOr<v1::LinearReply> Run(const internal::AttachedModel& attached,
                                     v1::LinearRequest& request, absl::string_view pack, uint64_t m,
                                     bool bias) {
-  request.set_lease_id(attached.lease_id());
+  GLYD_ASSIGN_OR_RETURN(const internal::AttachedModel::Lease lease, attached.lease());
+  request.set_lease_id(lease.id);
   request.set_pack(std::string(pack));
   request.set_m(m);
   request.set_bias(bias);
   v1::LinearReply reply;
   const internal::Connection& c = *attached.connection();
   GLYD_RETURN_IF_ERROR(
-      c.Call(c.linear(), &v1::Linear::Stub::Run, request, &reply, &attached.session()));
+      c.Call(c.linear(), &v1::Linear::Stub::Run, request, &reply, lease.session.get()));
   return reply;
 }
 

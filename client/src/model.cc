@@ -36,7 +36,8 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 const ModelInfo& Model::info() const { return attached_->info(); }
-const std::string& Model::lease_id() const { return attached_->lease_id(); }
+std::string Model::lease_id() const { return attached_->lease_id(); }
+absl::Status Model::lease_status() const { return attached_->lease().status(); }
 uint64_t Model::memory_bytes() const { return attached_->memory_bytes(); }
 uint64_t Model::memory_inode() const { return attached_->memory_inode(); }
 absl::Span<const ModelTensor> Model::tensors() const { return attached_->table().tensors; }

@@ -45,6 +45,8 @@ class Session {
   const std::string& token() const { return token_; }
   // Of the daemon's run that gave it.
   uint64_t generation() const { return generation_; }
+  // To poll for the session's end (POLLRDHUP); never to read.
+  int poll_fd() const { return socket_.get(); }
   // false once the daemon has closed it or a round trip broke off.
   bool usable();
 
@@ -54,8 +56,8 @@ class Session {
   absl::StatusOr<v1::BrokerReply> RoundTrip(const v1::BrokerRequest& request,
                                             std::vector<UniqueFd>* fds);
 
-  absl::Mutex mutex_;
-  UniqueFd socket_ ABSL_GUARDED_BY(mutex_);
+  const UniqueFd socket_;
+  absl::Mutex mutex_;  // held for a round trip
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   std::string token_;
   uint64_t generation_ = 0;

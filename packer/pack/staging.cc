@@ -205,12 +205,28 @@ absl::StatusOr<Staging> Staging::Create(const Dir& parent, const std::string& na
   return staging;
 }
 
+absl::Status Staging::RemoveLeftovers(const Dir& parent, const std::string& name) {
+  auto state = std::make_unique<State>(parent);
+  state->shown = Printable(absl::StrCat(parent.name(), "/", name), 4096);
+  state->name = name;
+  state->lock_name = absl::StrCat(".", name, ".glyd-lock");
+  GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> names, parent.List());
+  const std::string prefix = absl::StrCat(".", name, ".glyd-tmp-");
+  if (absl::c_none_of(names, [&](const std::string& n) {
+        return n == state->lock_name || absl::StartsWith(n, prefix);
+      }))
+    return absl::OkStatus();
+  GLYD_ASSIGN_OR_RETURN(state->lock, Lock(parent.fd(), state->lock_name, state->shown));
+  const Staging held(std::move(state));  // its end removes the lock
+  return held.state_->RemoveStale();
+}
+
 absl::Status Staging::CheckRoom(uint64_t bytes) const {
   struct statvfs fs;
   if (::fstatvfs(state_->parent.fd(), &fs) != 0) return ErrnoStatus(errno, state_->shown);
   uint64_t free = 0;
   if (!CheckedMul(fs.f_bavail, fs.f_frsize, &free) || free >= bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(state_->shown, ": needs ", bytes,
+  return absl::ResourceExhaustedError(absl::StrCat(state_->shown, ": needs at least ", bytes,
                                                    " bytes, its file system has ", free, " free"));
 }
 

@@ -41,6 +41,11 @@ class Staging {
   static absl::StatusOr<Staging> Create(const Dir& parent, const std::string& name,
                                         Options options);
 
+  // Removes what a killed process left of its writing of this output: temporaries and its lock.
+  // Nothing is touched where there is nothing. AlreadyExists where a living process (named) writes
+  // it now: that one tidies up itself.
+  static absl::Status RemoveLeftovers(const Dir& parent, const std::string& name);
+
   Staging(Staging&&) noexcept;
   Staging& operator=(Staging&&) = delete;
   ~Staging();

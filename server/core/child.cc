@@ -197,7 +197,12 @@ void Child::ReadLoop() {
     outgoing_.clear();
     ended_ = true;
   }
-  FromWorker lost = LostMessage(absl::StrCat("the worker ", how, " during this call"));
+  FromWorker lost =
+      LostMessage(absl::StrCat("the worker ", how, " during this call",
+                               WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                                   ? ", perhaps for want of memory (the kernel's log tells)"
+                                   : "",
+                               "; another takes its place: try again"));
   for (auto& [call, event] : calls) {
     lost.set_call(call);
     event(lost, {});

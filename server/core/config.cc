@@ -125,6 +125,17 @@ absl::Status SetAddress(const Values& v, std::string* out) {
   return absl::OkStatus();
 }
 
+absl::Status SetLogLevel(const Values& v, Config* c) {
+  const std::map<absl::string_view, LogLevel> levels = {{"debug", LogLevel::kDebug},
+                                                        {"info", LogLevel::kInfo},
+                                                        {"warning", LogLevel::kWarning},
+                                                        {"error", LogLevel::kError}};
+  const auto it = levels.find(v.back());
+  if (it == levels.end()) return Bad(v.back(), "debug, info, warning or error");
+  c->log_level = it->second;
+  return absl::OkStatus();
+}
+
 const std::vector<Option>& Options() {
   static const std::vector<Option>* const kOptions =
       new std::vector<Option>{
@@ -150,6 +161,9 @@ const std::vector<Option>& Options() {
            SetAllowed},
           {"max-clients", "N", "sessions at once", false,
            [](const Values& v, Config* c) { return SetInt(v, 1, 100000, &c->max_clients); }},
+          {"max-connections", "N", "gRPC connections at once; a quarter of them of one process",
+           false,
+           [](const Values& v, Config* c) { return SetInt(v, 1, 1000000, &c->max_connections); }},
           {"jobs", "N", "pack and verify jobs at once", false,
            [](const Values& v, Config* c) { return SetInt(v, 1, 1024, &c->jobs); }},
           {"queue", "N", "jobs that may wait", false,
@@ -176,6 +190,8 @@ const std::vector<Option>& Options() {
              return v.back() == "json" || v.back() == "text" ? absl::OkStatus()
                                                              : Bad(v.back(), "text or json");
            }},
+          {"log-level", "debug|info|warning|error", "the least that is told; debug: every call",
+           false, SetLogLevel},
           {"worker", "PATH", "the glyd-worker program", false,
            [](const Values& v, Config* c) { return c->worker = v.back(), absl::OkStatus(); }},
       };
@@ -184,6 +200,12 @@ const std::vector<Option>& Options() {
 
 std::string VariableOf(absl::string_view key) {
   return absl::StrCat("GLYDD_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{"-", "_"}})));
+}
+
+// Kubernetes tells every container of a Service called "glydd" by variables like these.
+bool IsKubernetesLink(absl::string_view variable) {
+  return absl::StartsWith(variable, "GLYDD_SERVICE_") || variable == "GLYDD_PORT" ||
+         absl::StartsWith(variable, "GLYDD_PORT_");
 }
 
 std::string EnvironmentOr(const char* variable, const std::string& otherwise) {
@@ -318,6 +340,12 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
   for (char** e = environment; *e != nullptr; ++e)
     if (absl::StartsWith(*e, "GLYDD_")) {
       const std::pair<std::string, std::string> kv = absl::StrSplit(*e, absl::MaxSplits('=', 1));
+      const bool known = std::any_of(Options().begin(), Options().end(), [&](const Option& o) {
+        return VariableOf(o.key) == kv.first;
+      });
+      if (!known && !IsKubernetesLink(kv.first))
+        return fail(absl::StrCat("environment ", Printable(kv.first),
+                                 ": no setting is called so (glydd --help lists them)"));
       from_environment[kv.first] = kv.second;
     }
   for (const Option& o : Options()) {
@@ -355,6 +383,8 @@ ParsedConfig ParseConfig(int argc, char** argv, char** environment) {
           {"threads", absl::StrCat(c.threads)},
           {"drain-timeout", absl::FormatDuration(c.drain_timeout)},
           {"log-format", "text"},
+          {"log-level", "info"},
+          {"max-connections", absl::StrCat(c.max_connections)},
           {"transport", "fd"},
           {"worker", c.worker}};
       const auto it = defaults.find(o.key);

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/core/log.h"
 
 namespace glyd {
 
@@ -35,7 +36,9 @@ struct Config {
   int queue = 100;         // jobs that wait, at most
   int threads = 0;         // for products; 0: one a core that this process may use
   absl::Duration drain_timeout = absl::Seconds(5);
+  int max_connections = 4096;  // of gRPC, at once; a quarter of them of one process
   bool log_json = false;
+  LogLevel log_level = LogLevel::kInfo;
   std::string listen;  // HOST:PORT of the TCP listener, which is TLS alone; empty: none
   std::string tls_cert, tls_key, tls_client_ca;  // PEM files
   std::string metrics;                           // HOST:PORT; empty: none

@@ -225,7 +225,8 @@ bool DeviceSlot::Restart() {
     std::vector<Waiting> waiting;
     {
       absl::MutexLock lock(&mu_);
-      state_.error = std::string(s.message());
+      // Where the program lies is the operator's to know.
+      state_.error = "the worker does not start; the daemon's log says why";
       down_ = failures_ + 1 >= kStartsBeforeDown;
       if (down_) waiting.swap(waiting_);
     }

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "base/bytes.h"
 #include "base/reason.h"
 #include "base/status_macros.h"
@@ -88,6 +89,9 @@ absl::Status Jobs::Recover() {
     } else if (e->job.state() == glyd::v1::JOB_STATE_RUNNING) {
       why = WithReason(absl::AbortedError("the daemon ended while the job ran; submit it again"),
                        "INTERRUPTED");
+      // Before any other job runs, which may write the same output.
+      if (e->job.spec().has_pack() && Check(e->job.spec(), e.get()).ok())
+        runner_.Post([this, e] { RemoveLeftovers(*e); });
     } else if (e->job.state() == glyd::v1::JOB_STATE_QUEUED) {
       why = Check(e->job.spec(), e.get());
       if (why.ok()) queued_.push_back(e);
@@ -214,39 +218,81 @@ void Jobs::StartSome() {
   }
 }
 
-void Jobs::Run(const EntryPtr& e) {
+absl::StatusOr<std::shared_ptr<Child>> Jobs::StartWorker(const Entry& e) const {
   std::vector<std::string> arguments = {"job"};
   for (const RootConfig& root : roots_->configs()) {
-    if (root.name == e->source.root) arguments.insert(arguments.end(), {"--read", root.directory});
-    if (root.name == e->output.root) arguments.insert(arguments.end(), {"--write", root.directory});
+    if (root.name == e.source.root) arguments.insert(arguments.end(), {"--read", root.directory});
+    if (root.name == e.output.root) arguments.insert(arguments.end(), {"--write", root.directory});
   }
   auto child = Child::Spawn(options_.worker, arguments, [](const std::string&) {});
+  if (child.ok()) return *std::move(child);
+  // Where the program lies is the operator's to know.
+  Log(LogLevel::kError, "job worker does not start", {{"error", child.status().message()}});
+  return WithReason(
+      absl::UnavailableError("the job's worker does not start; the daemon's log says why"),
+      "WORKER_LOST");
+}
+
+ToWorker Jobs::RunMessage(const Entry& e, int threads) {
+  ToWorker m;
+  worker::v1::RunJob& run = *m.mutable_run_job();
+  *run.mutable_spec() = e.job.spec();
+  run.set_source_root(e.source.root);
+  run.set_source_relative(e.source.relative);
+  run.set_output_root(e.output.root);
+  run.set_output_relative(e.output.relative);
+  run.set_threads(threads);
+  return m;
+}
+
+void Jobs::Run(const EntryPtr& e) {
+  auto child = StartWorker(*e);
   if (!child.ok()) {
     absl::MutexLock lock(&mu_);
     return End(e, glyd::v1::JOB_STATE_FAILED, child.status(), "");
   }
-  ToWorker m;
-  worker::v1::RunJob& run = *m.mutable_run_job();
-  *run.mutable_spec() = e->job.spec();
-  run.set_source_root(e->source.root);
-  run.set_source_relative(e->source.relative);
-  run.set_output_root(e->output.root);
-  run.set_output_relative(e->output.relative);
-  run.set_threads(options_.threads);
   std::vector<SharedFd> fds = {e->source.fd};
   if (e->output.fd != nullptr) fds.push_back(e->output.fd);
-  std::shared_ptr<Child> shared = *std::move(child);
+  ToWorker m;
   {
     absl::MutexLock lock(&mu_);
-    e->child = shared;
+    e->child = *child;
+    m = RunMessage(*e, options_.threads);
   }
   // Not under the lock: a worker that is gone already is told of at once.
-  const uint64_t call = shared->Call(
+  const uint64_t call = (*child)->Call(
       std::move(m), std::move(fds),
       [this, e](const FromWorker& answer, std::vector<UniqueFd>) { OnWorker(e, answer); });
   absl::MutexLock lock(&mu_);
   e->call = call;
   if (e->cancelled) SendCancel(*e);
+}
+
+// Of a pack whose worker was killed. Waits, for some seconds at most: for the runner's thread.
+void Jobs::RemoveLeftovers(const Entry& e) const {
+  const auto child = StartWorker(e);
+  if (!child.ok()) return;
+  ToWorker m;
+  {
+    absl::MutexLock lock(&mu_);
+    m = RunMessage(e, 1);
+  }
+  m.mutable_run_job()->set_remove_leftovers(true);
+  struct Outcome {
+    absl::Notification told;
+    absl::Status status;
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  (*child)->Call(std::move(m), {e.source.fd, e.output.fd},
+                 [outcome](const FromWorker& answer, std::vector<UniqueFd>) {
+                   if (answer.has_error()) outcome->status = ToStatus(answer.error());
+                   if (answer.has_error() || answer.has_done()) outcome->told.Notify();
+                 });
+  const bool told = outcome->told.WaitForNotificationWithTimeout(absl::Seconds(10));
+  (*child)->End();
+  if (!told || !outcome->status.ok())
+    Log(LogLevel::kWarning, "what an ended job left was not removed",
+        {{"id", e.job.id()}, {"error", told ? outcome->status.message() : "no answer for 10 s"}});
 }
 
 void Jobs::SendCancel(Entry& e) {
@@ -274,6 +320,14 @@ void Jobs::OnWorker(const EntryPtr& e, const FromWorker& m) {
     Changed(e);
   } else if (m.has_done()) {
     End(e, glyd::v1::JOB_STATE_SUCCEEDED, absl::OkStatus(), m.done().result_json());
+  } else if (m.has_error() && m.error().reason() == "WORKER_LOST" && j.spec().has_pack()) {
+    // It had no time to tidy up; when the job's end is told nothing of it is left.
+    runner_.Post([this, e, child = e->child, why = ToStatus(m.error())] {
+      child->End();
+      RemoveLeftovers(*e);
+      absl::MutexLock lock(&mu_);
+      End(e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED, why, "");
+    });
   } else if (m.has_error()) {
     End(e, e->cancelled ? glyd::v1::JOB_STATE_CANCELLED : glyd::v1::JOB_STATE_FAILED,
         ToStatus(m.error()), "");
@@ -407,6 +461,7 @@ void Jobs::Drain() {
 
 void Jobs::Stop() {
   std::vector<std::shared_ptr<Child>> children;
+  std::vector<EntryPtr> slow;  // whose workers had to be killed
   {
     absl::MutexLock lock(&mu_);
     if (stopping_) return;
@@ -429,10 +484,13 @@ void Jobs::Stop() {
     mu_.AwaitWithTimeout(absl::Condition(&idle), absl::Seconds(2));
     // QUEUED ones stay so: the next daemon runs them.
     for (auto& [number, e] : jobs_)
-      if (e->job.state() == glyd::v1::JOB_STATE_RUNNING)
+      if (e->job.state() == glyd::v1::JOB_STATE_RUNNING) {
+        if (e->job.spec().has_pack()) slow.push_back(e);
         End(e, glyd::v1::JOB_STATE_CANCELLED, why, "");
+      }
   }
   for (const auto& child : children) child->End();
+  for (const EntryPtr& e : slow) RemoveLeftovers(*e);
   runner_.Stop();
   journaler_.Stop();
   teller_.Post([this] {

@@ -77,7 +77,10 @@ class Jobs {
   void ForgetSome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   EntryPtr TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartSome();
+  absl::StatusOr<std::shared_ptr<Child>> StartWorker(const Entry& e) const;
+  static worker::v1::ToWorker RunMessage(const Entry& e, int threads);
   void Run(const EntryPtr& e);
+  void RemoveLeftovers(const Entry& e) const;
   void RunLoad(const EntryPtr& e);
   void SendCancel(Entry& e) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnWorker(const EntryPtr& e, const worker::v1::FromWorker& m);

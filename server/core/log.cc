@@ -43,6 +43,7 @@ void InitLog(bool json, LogLevel least, const std::string& program) {
 }
 
 void Log(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields) {
+  if (!spdlog::should_log(ToSpd(level))) return;
   std::string line;
   if (g_json) {
     nlohmann::json object = {{"program", g_program}, {"event", std::string(event)}};

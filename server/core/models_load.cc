@@ -79,13 +79,18 @@ absl::StatusOr<Model> Models::Load(const glyd::v1::LoadRequest& r, Loaded loaded
     const auto it = entries_.find(r.name());
     if (it != entries_.end() && it->second.model.state() != glyd::v1::MODEL_STATE_FAILED) {
       Entry& there = it->second;
-      if (there.model.path() != shown_path || there.model.state() == glyd::v1::MODEL_STATE_DRAINING)
+      if (there.model.state() == glyd::v1::MODEL_STATE_DRAINING)
         return WithReason(
             absl::AlreadyExistsError(absl::StrCat(
                 "the name \"", r.name(), "\" is taken by ", there.model.path(),
-                there.model.state() == glyd::v1::MODEL_STATE_DRAINING ? " (draining)" : "",
-                ": unload it or choose another name")),
+                ", which drains: wait until its ", there.leases.size(),
+                " leases have ended (glyd show names the holders), or choose another name")),
             "NAME_TAKEN");
+      if (there.model.path() != shown_path)
+        return WithReason(absl::AlreadyExistsError(absl::StrCat(
+                              "the name \"", r.name(), "\" is taken by ", there.model.path(),
+                              ": unload it or choose another name")),
+                          "NAME_TAKEN");
       const bool verified = there.allocation != nullptr ? there.allocation->verified : there.verify;
       if (r.verify() && !verified)
         return WithReason(

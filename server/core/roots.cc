@@ -43,6 +43,7 @@ absl::StatusOr<RootedPath> Roots::Resolve(absl::string_view path, bool to_write)
                                 : absl::StrCat("the roots are ", absl::StrJoin(names, ", "));
   if (slash == 0) return bad(absl::StrCat("absolute; want ROOT/relative, ", there));
   const absl::string_view name = path.substr(0, slash);
+  if (!IsValidName(name)) return bad(absl::StrCat("want ROOT/relative, ", there));
   absl::string_view relative = slash == absl::string_view::npos ? "" : path.substr(slash + 1);
   while (!relative.empty() && relative.back() == '/') relative.remove_suffix(1);
   for (absl::string_view part : absl::StrSplit(relative, '/'))

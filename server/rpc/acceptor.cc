@@ -5,13 +5,37 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "server/core/log.h"
 
 namespace glyd {
+
+bool ConnectionCap::Full(int peer) const {
+  if (open_.size() >= total_) return true;
+  const auto of_peer =
+      std::count_if(open_.begin(), open_.end(), [peer](const Open& o) { return o.peer == peer; });
+  return peer != 0 && static_cast<size_t>(of_peer) >= per_peer_;
+}
+
+bool ConnectionCap::Admit(const UniqueFd& connection, int peer) {
+  struct stat st;
+  if (::fstat(connection.get(), &st) != 0) return false;
+  absl::MutexLock lock(&mu_);
+  if (Full(peer)) {
+    std::erase_if(open_, [](const Open& o) {
+      struct stat now;
+      return ::fstat(o.fd, &now) != 0 || now.st_ino != o.inode;
+    });
+    if (Full(peer)) return false;
+  }
+  open_.push_back({connection.get(), st.st_ino, peer});
+  return true;
+}
 
 Acceptor::Acceptor(UniqueFd listener, std::function<void(UniqueFd)> take)
     : listener_(std::move(listener)), wake_(::eventfd(0, EFD_CLOEXEC)), take_(std::move(take)) {

@@ -2,12 +2,37 @@
 #define GLYD_SERVER_RPC_ACCEPTOR_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <thread>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "base/unique_fd.h"
 
 namespace glyd {
+
+// How many connections there may be, in all and of one process. gRPC, which has them, does not say
+// when one ends: each is known by its socket's inode. Thread-safe.
+class ConnectionCap {
+ public:
+  ConnectionCap(size_t total, size_t per_peer) : total_(total), per_peer_(per_peer) {}
+  // false: it would be one too many. `peer`: the process's id; 0 counts in `total` alone.
+  bool Admit(const UniqueFd& connection, int peer);
+
+ private:
+  struct Open {
+    int fd;
+    uint64_t inode;
+    int peer;
+  };
+  bool Full(int peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const size_t total_, per_peer_;
+  absl::Mutex mu_;
+  std::vector<Open> open_ ABSL_GUARDED_BY(mu_);
+};
 
 // Accepts connections on a listener of our own, on a thread of its own. gRPC's listeners stop for
 // good after one exhaustion of descriptors (CVE-2023-4785, unfixed in 1.51) and authenticate

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "server/rpc/call_log.h"
+
 namespace glyd {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
@@ -29,6 +31,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   builder.SetMaxReceiveMessageSize(4 << 20);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(metrics->NewInterceptor());
+  interceptors.push_back(NewCallLog());
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (const auto& s : out->services_) builder.RegisterService(s.get());
   out->server_ = builder.BuildAndStart();

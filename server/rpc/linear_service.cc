@@ -92,7 +92,7 @@ class LinearService final : public glyd::v1::Linear::CallbackService {
     GLYD_ASSIGN_OR_RETURN(const Session session, d_->SessionOf(c));
     auto out = std::make_shared<Running>();
     GLYD_ASSIGN_OR_RETURN(out->model, d_->models->Leased(session.id, r.lease_id()));
-    if (r.m() > kMaxRows) return bad("m is ", r.m(), ", at most ", kMaxRows);
+    if (r.m() == 0 || r.m() > kMaxRows) return bad("m is ", r.m(), ", 1 to ", kMaxRows);
     worker::v1::Product& p = *out->message.mutable_product();
     p.set_model_id(out->model->id);
     p.set_pack(r.pack());

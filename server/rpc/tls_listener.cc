@@ -56,14 +56,16 @@ TlsListener::TlsListener(TlsFiles files, Daemon* daemon, std::shared_ptr<HealthS
 absl::StatusOr<std::unique_ptr<TlsListener>> TlsListener::Start(const std::string& address,
                                                                 TlsFiles files, Daemon* daemon,
                                                                 std::shared_ptr<HealthState> health,
-                                                                std::shared_ptr<Metrics> metrics) {
+                                                                std::shared_ptr<Metrics> metrics,
+                                                                ConnectionCap* cap) {
   auto out = std::unique_ptr<TlsListener>(
       new TlsListener(std::move(files), daemon, std::move(health), std::move(metrics)));
   GLYD_ASSIGN_OR_RETURN(TlsMaterial material, LoadTls(out->files_));
   GLYD_RETURN_IF_ERROR(out->Use(std::move(material)));
   GLYD_ASSIGN_OR_RETURN(UniqueFd socket, ListenTcp(address));
   out->acceptor_ =
-      std::make_unique<Acceptor>(std::move(socket), [listener = out.get()](UniqueFd s) {
+      std::make_unique<Acceptor>(std::move(socket), [listener = out.get(), cap](UniqueFd s) {
+        if (!cap->Admit(s, /*peer=*/0)) return;
         const int one = 1;
         ::setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         std::shared_ptr<GrpcServer> server;

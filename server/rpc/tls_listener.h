@@ -23,7 +23,8 @@ class TlsListener {
   static absl::StatusOr<std::unique_ptr<TlsListener>> Start(const std::string& address,
                                                             TlsFiles files, Daemon* daemon,
                                                             std::shared_ptr<HealthState> health,
-                                                            std::shared_ptr<Metrics> metrics);
+                                                            std::shared_ptr<Metrics> metrics,
+                                                            ConnectionCap* cap);
   // Reads the files again, where they have changed.
   void LookAgain();
   // No connection is taken any more.

@@ -54,6 +54,7 @@ class DeviceWorker {
       for (auto& [call, state] : long_calls_) Cancel(*state);
     }
     products_.Stop();
+    freer_.Stop();
     absl::MutexLock lock(&mu_);
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return long_calls_.empty(); };
     mu_.Await(absl::Condition(&idle));
@@ -77,29 +78,29 @@ class DeviceWorker {
       case ToWorker::kCancel:
         return Answer(m);
       case ToWorker::kImportModel:
-        return Reply(m.call(), ImportModel(m.import_model().model_id(), std::move(fds)));
+        return Reply(m.call(), ImportModel(m, std::move(fds)));
       case ToWorker::kFreeModel: {
-        // Unmapping takes long for large blocks, and products may still hold it: off this thread.
-        products_.Post([this, id = m.free_model().model_id(), call = m.call()] {
-          std::shared_ptr<ResidentModel> gone = Take(id);
+        // Unmapping takes long for large blocks: in the way of neither messages nor products.
+        freer_.Post([this, gone = Take(m.free_model().model_id()), call = m.call()]() mutable {
           gone.reset();
           channel_.SendDone(call, {});
         });
         return;
       }
       case ToWorker::kCreateArena:
-        return CreateArena(m);
+        // Finding pages takes its time too.
+        return StartLong(m.call(), [this, m](LongCall&) { CreateArena(m); });
       case ToWorker::kImportArena:
         return Reply(m.call(), ImportArena(m.import_arena(), std::move(fds)));
       case ToWorker::kFreeArena: {
-        products_.Post([this, id = m.free_arena().arena_id(), call = m.call()] {
-          std::shared_ptr<Memory> gone;
-          {
-            absl::MutexLock lock(&mu_);
-            const auto it = arenas_.find(id);
-            if (it != arenas_.end()) gone = std::move(it->second);
-            arenas_.erase(id);
-          }
+        std::shared_ptr<Memory> gone;
+        {
+          absl::MutexLock lock(&mu_);
+          const auto it = arenas_.find(m.free_arena().arena_id());
+          if (it != arenas_.end()) gone = std::move(it->second);
+          arenas_.erase(m.free_arena().arena_id());
+        }
+        freer_.Post([this, gone = std::move(gone), call = m.call()]() mutable {
           gone.reset();
           channel_.SendDone(call, {});
         });
@@ -237,12 +238,16 @@ class DeviceWorker {
     return absl::OkStatus();
   }
 
-  absl::Status ImportModel(uint64_t id, std::vector<UniqueFd> fds) {
+  // On the receiving thread: calls for the model wait behind it. Its progress tells that this
+  // worker lives.
+  absl::Status ImportModel(const ToWorker& m, std::vector<UniqueFd> fds) {
     if (fds.size() != 2) return absl::InternalError("an import without its memory");
-    GLYD_ASSIGN_OR_RETURN(std::shared_ptr<ResidentModel> model,
-                          ResidentModel::Import(*device_, std::move(fds[0]), std::move(fds[1])));
+    CallProgress progress(&channel_, m.call(), [] { return false; });
+    GLYD_ASSIGN_OR_RETURN(
+        std::shared_ptr<ResidentModel> model,
+        ResidentModel::Import(*device_, std::move(fds[0]), std::move(fds[1]), threads_, progress));
     absl::MutexLock lock(&mu_);
-    models_[id] = std::move(model);
+    models_[m.import_model().model_id()] = std::move(model);
     return absl::OkStatus();
   }
 
@@ -370,6 +375,7 @@ class DeviceWorker {
   std::map<uint64_t, std::shared_ptr<Memory>> arenas_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<LongCall>> long_calls_ ABSL_GUARDED_BY(mu_);
   TaskThread products_;  // one at a time: a product uses every thread
+  TaskThread freer_;
 };
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/bytes.h"
+#include "absl/time/clock.h"
 #include "base/reason.h"
 #include "base/status_macros.h"
 #include "packer/pack/pack.h"
+#include "packer/pack/staging.h"
 #include "packer/verify/verify.h"
 #include "server/worker/channel.h"
 
@@ -62,6 +62,21 @@ absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run,
       .dump();
 }
 
+// One that is being cancelled still holds its lock for a moment.
+absl::StatusOr<std::string> RemoveLeftovers(const worker::v1::RunJob& run,
+                                            const std::vector<SharedFd>& roots,
+                                            const Progress& progress) {
+  if (roots.size() != 2) return absl::InternalError("a pack job without its roots");
+  GLYD_ASSIGN_OR_RETURN(const auto output,
+                        SplitOutput(roots[1], run.output_root(), run.output_relative()));
+  for (int i = 0;; ++i) {
+    const absl::Status s = Staging::RemoveLeftovers(output.first, output.second);
+    if (s.ok()) return std::string();
+    if (!absl::IsAlreadyExists(s) || i == 100 || progress.cancelled()) return s;
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+}
+
 absl::StatusOr<std::string> RunVerify(const worker::v1::RunJob& run,
                                       const std::vector<SharedFd>& roots, Progress& progress) {
   if (roots.empty()) return absl::InternalError("a verify job without its root");
@@ -99,8 +114,9 @@ int RunJobWorker(int socket) {
       job = std::thread(
           [&channel, &cancelled, call = m.call(), run = m.run_job(), roots = std::move(roots)] {
             CallProgress progress(&channel, call, [&cancelled] { return cancelled.load(); });
-            const auto result = run.spec().has_pack() ? RunPack(run, roots, progress)
-                                                      : RunVerify(run, roots, progress);
+            const auto result = run.remove_leftovers()  ? RemoveLeftovers(run, roots, progress)
+                                : run.spec().has_pack() ? RunPack(run, roots, progress)
+                                                        : RunVerify(run, roots, progress);
             if (!result.ok()) return channel.SendError(call, result.status());
             worker::v1::Done done;
             done.set_result_json(*result);

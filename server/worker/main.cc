@@ -1,4 +1,5 @@
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -35,6 +36,15 @@ int main(int argc, char** argv) {
   // The library reads its configuration at its first use, which the sandbox would not let it.
   glyd::Sha256Hex("", 0);
   sandbox.low_priority = kind == "job";
+  // A job opens the shards of a checkpoint; a device holds a descriptor for each model and arena.
+  if (kind == "job") sandbox.open_files = 4096;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // A file that would have more than half of the machine is refused here, before the kernel ends
+  // somebody. A GPU's driver takes memory of its own.
+  if (kind == "job" || device == "host")
+    sandbox.memory_bytes = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                           static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
+#endif
   const std::string held = glyd::EnterSandbox(sandbox);
   return kind == "device" ? glyd::RunDeviceWorker(device, threads, held, kSocket)
                           : glyd::RunJobWorker(kSocket);

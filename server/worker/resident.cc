@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/bytes.h"
@@ -30,16 +33,19 @@ using glyd::v1::Pack;
 
 constexpr uint64_t kMaxTable = uint64_t{1} << 30;
 
-// Where the file's tensors go in the block.
+// Where the file's tensors go in the block. Items are the table's packs, then its tensors.
 struct Move {
   const SaveFile* file;
+  size_t item;
   uint64_t from, to, bytes;
 };
 
 class Planner {
  public:
   explicit Planner(const Save& save) : save_(save) {}
-  absl::Status Place(const SavedTensor& t, Buffer* buffer) {
+  absl::Status Place(const SavedTensor& t, size_t item, Buffer* buffer) {
+    pieces.resize(item + 1);
+    const size_t before = moves.size();
     if (t.bytes > kMaxModel - std::min(at_, kMaxModel))
       return absl::ResourceExhaustedError(absl::StrCat("tensor \"", Printable(t.name),
                                                        "\": ", t.bytes, " bytes after ", at_,
@@ -47,8 +53,9 @@ class Planner {
     buffer->set_offset(at_);
     buffer->set_bytes(t.bytes);
     for (uint64_t done = 0; done < t.bytes; done += Device::kWindowBytes)
-      moves.push_back({&save_.files[t.file], t.offset + done, at_ + done,
+      moves.push_back({&save_.files[t.file], item, t.offset + done, at_ + done,
                        std::min(Device::kWindowBytes, t.bytes - done)});
+    pieces[item] += moves.size() - before;
     at_ = AlignUp(at_ + t.bytes, kBufferAlign);
     return absl::OkStatus();
   }
@@ -56,6 +63,7 @@ class Planner {
     return AlignUp(std::max<uint64_t>(at_, 1), kAllocationAlign);
   }
   std::vector<Move> moves;
+  std::vector<size_t> pieces;  // moves of each item; none of an empty tensor
 
  private:
   static constexpr uint64_t kMaxModel = uint64_t{1} << 46;
@@ -84,6 +92,12 @@ absl::StatusOr<Digest> IdentityOf(const Save& save) {
 std::string Bytes(const Digest& d) { return std::string(d.begin(), d.end()); }
 
 }  // namespace
+
+void ResidentModel::Compare(const std::string& tensor, Sha256& hash, const std::string& should_be,
+                            std::vector<Mismatch>* bad) {
+  const Digest is = hash.Finish();
+  if (Bytes(is) != should_be) bad->push_back({tensor, Hex(is), absl::BytesToHexString(should_be)});
+}
 
 uint64_t ResidentModel::tensor_count() const {
   uint64_t n = table_.tensors_size();
@@ -128,6 +142,7 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
   table.set_manifest_sha256(Bytes(save.manifest_sha256));
   table.set_bf16_bytes(save.bf16_bytes);
   Planner plan(save);
+  size_t item = 0;
   for (const SavedPack& p : save.packs) {
     Pack& out = *table.add_packs();
     out.set_name(p.name);
@@ -139,9 +154,10 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
     out.set_hb(p.meta.hb);
     out.set_experts(p.experts);
     out.set_transposed(p.transposed);
-    GLYD_RETURN_IF_ERROR(plan.Place(p.data, out.mutable_data()));
-    GLYD_RETURN_IF_ERROR(plan.Place(p.side, out.mutable_side()));
-    GLYD_RETURN_IF_ERROR(plan.Place(p.base, out.mutable_base()));
+    GLYD_RETURN_IF_ERROR(plan.Place(p.data, item, out.mutable_data()));
+    GLYD_RETURN_IF_ERROR(plan.Place(p.side, item, out.mutable_side()));
+    GLYD_RETURN_IF_ERROR(plan.Place(p.base, item, out.mutable_base()));
+    ++item;
     for (const PackMember& m : p.members) {
       glyd::v1::Member& member = *out.add_members();
       member.set_name(m.name);
@@ -155,7 +171,7 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
     out.set_dtype(t.tensor.dtype);
     for (const uint64_t d : t.tensor.shape) out.add_shape(d);
     out.set_sha256(Bytes(t.sha256));
-    GLYD_RETURN_IF_ERROR(plan.Place(t.tensor, out.mutable_buffer()));
+    GLYD_RETURN_IF_ERROR(plan.Place(t.tensor, item++, out.mutable_buffer()));
   }
   table.set_allocation_bytes(plan.allocation_bytes());
   model->Index();
@@ -165,7 +181,9 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
 
   GLYD_ASSIGN_OR_RETURN(model->memory_, device.Allocate(plan.allocation_bytes(), label));
   Memory& memory = *model->memory_;
-  progress.Phase("read", save.packed_bytes);
+  // One pass: whoever reads the last piece of an item checks it, while the others read on.
+  std::vector<std::atomic<size_t>> left(plan.pieces.begin(), plan.pieces.end());
+  progress.Phase(verify ? "read and verify" : "read", save.packed_bytes);
   GLYD_RETURN_IF_ERROR(
       ParallelFor(plan.moves.size(), threads, progress, [&](size_t, size_t i) -> absl::Status {
         const Move& m = plan.moves[i];
@@ -173,35 +191,47 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
         GLYD_RETURN_IF_ERROR(
             PreadFull(m.file->opened.fd.get(), window, m.bytes, m.from, m.file->name));
         GLYD_RETURN_IF_ERROR(device.Commit(memory, m.to, window, m.bytes));
+        if (left[m.item].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+          const absl::Status s = model->CheckItem(device, m.item, verify);
+          if (!s.ok())
+            return WithReason(
+                absl::Status(s.code(), absl::StrCat(Printable(m.file->name), ": ", s.message())),
+                ReasonOf(s));
+        }
         progress.Advance(m.bytes);
         return absl::OkStatus();
       }));
+  for (size_t i = 0; i < left.size(); ++i)
+    if (plan.pieces[i] == 0) GLYD_RETURN_IF_ERROR(model->CheckItem(device, i, verify));
   GLYD_RETURN_IF_ERROR(device.Finish(memory));
   GLYD_RETURN_IF_ERROR(memory.Seal());
-  progress.Phase("check", save.packed_bytes);
-  GLYD_RETURN_IF_ERROR(ParallelFor(table.packs_size(), threads, progress, [&](size_t, size_t i) {
-    const Pack& p = table.packs(static_cast<int>(i));
-    const absl::Status s = CheckPack(model->View(p));
-    return s.ok() ? s
-                  : WithReason(absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()),
-                                                                "\": ", s.message())),
-                               "BAD_PACK");
-  }));
-  if (verify) {
-    GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> bad,
-                          model->Verify(device, threads, progress));
-    if (!bad.empty())
-      return WithReason(absl::DataLossError(absl::StrCat(
-                            "tensor \"", Printable(bad.front()), "\" and ", bad.size() - 1,
-                            " others have another sha256 than glyd.json says")),
-                        "BAD_HASH");
-  }
   return model;
+}
+
+absl::Status ResidentModel::CheckItem(Device& device, size_t item, bool verify) const {
+  const auto packs = static_cast<size_t>(table_.packs_size());
+  if (item < packs) {
+    const Pack& p = table_.packs(static_cast<int>(item));
+    const absl::Status s = CheckPack(View(p));
+    if (!s.ok())
+      return WithReason(
+          absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()), "\": ", s.message())),
+          "BAD_PACK");
+  }
+  if (!verify) return absl::OkStatus();
+  std::vector<Mismatch> bad;
+  GLYD_RETURN_IF_ERROR(HashItem(device, item, &bad));
+  if (bad.empty()) return absl::OkStatus();
+  return WithReason(
+      absl::DataLossError(absl::StrCat("tensor \"", Printable(bad[0].tensor), "\" has sha256 ",
+                                       bad[0].is, ", glyd.json says ", bad[0].should_be)),
+      "BAD_HASH");
 }
 
 absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& device,
                                                                      UniqueFd memory,
-                                                                     UniqueFd table) {
+                                                                     UniqueFd table, int threads,
+                                                                     Progress& progress) {
   struct stat st;
   if (::fstat(table.get(), &st) != 0) return ErrnoStatus(errno, "table");
   if (static_cast<uint64_t>(st.st_size) > kMaxTable)
@@ -219,12 +249,17 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& dev
   const auto inside = [size](const Buffer& b) {
     return b.offset() <= size && b.bytes() <= size - b.offset();
   };
-  for (const Pack& p : model->table_.packs()) {
+  const ModelTable& told = model->table_;
+  progress.Phase("import", size);
+  GLYD_RETURN_IF_ERROR(ParallelFor(told.packs_size(), threads, progress, [&](size_t, size_t i) {
+    const Pack& p = told.packs(static_cast<int>(i));
     if (!inside(p.data()) || !inside(p.side()) || !inside(p.base()))
       return absl::DataLossError(
           absl::StrCat("pack \"", Printable(p.name()), "\" leaves its block"));
-    GLYD_RETURN_IF_ERROR(CheckPack(model->View(p)));
-  }
+    const absl::Status s = CheckPack(model->View(p));
+    progress.Advance(p.data().bytes() + p.side().bytes() + p.base().bytes());
+    return s;
+  }));
   for (const glyd::v1::Tensor& t : model->table_.tensors())
     if (!inside(t.buffer()))
       return absl::DataLossError(
@@ -233,60 +268,69 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& dev
   return model;
 }
 
+absl::Status ResidentModel::HashPack(Device& device, const Pack& p,
+                                     std::vector<Mismatch>* bad) const {
+  const PackView view = View(p);
+  GLYD_RETURN_IF_ERROR(CheckPack(view));
+  uint64_t row = 0;
+  for (const glyd::v1::Member& m : p.members()) {
+    // A merged group's members are O rows each; an experts' weight is all rows.
+    const uint64_t count = p.experts() > 0 ? p.rows() : m.shape_size() == 0 ? 0 : m.shape(0);
+    if (count == 0 || count % kStepRows != 0 || count > p.rows() - row)
+      return absl::DataLossError(
+          absl::StrCat("tensor \"", Printable(m.name()), "\": ", count, " rows do not fit"));
+    Sha256 hash;
+    GLYD_RETURN_IF_ERROR(ReadPackedTensor(
+        p.cols(), {row, count, p.transposed() ? p.experts() : 0},
+        [&](uint64_t row0, uint64_t rows, uint16_t* out) {
+          return device.DecodeRows(view, row0, rows, out);
+        },
+        [&hash](absl::Span<const uint8_t> bytes) { hash.Update(bytes.data(), bytes.size()); }));
+    Compare(m.name(), hash, m.sha256(), bad);
+    row += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResidentModel::HashTensor(Device& device, const glyd::v1::Tensor& t,
+                                       std::vector<Mismatch>* bad) const {
+  Sha256 hash;
+  std::vector<uint8_t> chunk(std::min<uint64_t>(t.buffer().bytes(), size_t{1} << 20));
+  for (uint64_t at = 0; at < t.buffer().bytes(); at += chunk.size()) {
+    const uint64_t n = std::min<uint64_t>(chunk.size(), t.buffer().bytes() - at);
+    GLYD_RETURN_IF_ERROR(device.CopyOut(*memory_, t.buffer().offset() + at, chunk.data(), n));
+    hash.Update(chunk.data(), n);
+  }
+  Compare(t.name(), hash, t.sha256(), bad);
+  return absl::OkStatus();
+}
+
+absl::Status ResidentModel::HashItem(Device& device, size_t item,
+                                     std::vector<Mismatch>* bad) const {
+  const auto packs = static_cast<size_t>(table_.packs_size());
+  return item < packs ? HashPack(device, table_.packs(static_cast<int>(item)), bad)
+                      : HashTensor(device, table_.tensors(static_cast<int>(item - packs)), bad);
+}
+
 absl::StatusOr<std::vector<std::string>> ResidentModel::Verify(Device& device, int threads,
                                                                Progress& progress) const {
-  uint64_t total = 0;
+  const auto packs = static_cast<size_t>(table_.packs_size());
+  std::vector<uint64_t> bytes;
   for (const Pack& p : table_.packs())
-    total += p.data().bytes() + p.side().bytes() + p.base().bytes();
-  for (const glyd::v1::Tensor& t : table_.tensors()) total += t.buffer().bytes();
-  progress.Phase("verify", total);
+    bytes.push_back(p.data().bytes() + p.side().bytes() + p.base().bytes());
+  for (const glyd::v1::Tensor& t : table_.tensors()) bytes.push_back(t.buffer().bytes());
+  progress.Phase("verify", std::accumulate(bytes.begin(), bytes.end(), uint64_t{0}));
   absl::Mutex mu;
   std::vector<std::string> bad;
-  const auto compare = [&](const std::string& name, Sha256& hash, const std::string& want) {
-    if (Bytes(hash.Finish()) == want) return;
-    absl::MutexLock lock(&mu);
-    bad.push_back(name);
-  };
   GLYD_RETURN_IF_ERROR(
-      ParallelFor(table_.packs_size(), threads, progress, [&](size_t, size_t i) -> absl::Status {
-        const Pack& p = table_.packs(static_cast<int>(i));
-        progress.Item(p.name());
-        const PackView view = View(p);
-        GLYD_RETURN_IF_ERROR(CheckPack(view));
-        uint64_t row = 0;
-        for (const glyd::v1::Member& m : p.members()) {
-          // A merged group's members are O rows each; an experts' weight is all rows.
-          const uint64_t count = p.experts() > 0 ? p.rows() : m.shape_size() == 0 ? 0 : m.shape(0);
-          if (count == 0 || count % kStepRows != 0 || count > p.rows() - row)
-            return absl::DataLossError(
-                absl::StrCat("tensor \"", Printable(m.name()), "\": ", count, " rows do not fit"));
-          Sha256 hash;
-          GLYD_RETURN_IF_ERROR(ReadPackedTensor(
-              p.cols(), {row, count, p.transposed() ? p.experts() : 0},
-              [&](uint64_t row0, uint64_t rows, uint16_t* out) {
-                return device.DecodeRows(view, row0, rows, out);
-              },
-              [&hash](absl::Span<const uint8_t> bytes) {
-                hash.Update(bytes.data(), bytes.size());
-              }));
-          compare(m.name(), hash, m.sha256());
-          row += count;
-        }
-        progress.Advance(p.data().bytes() + p.side().bytes() + p.base().bytes());
-        return absl::OkStatus();
-      }));
-  GLYD_RETURN_IF_ERROR(
-      ParallelFor(table_.tensors_size(), threads, progress, [&](size_t, size_t i) -> absl::Status {
-        const glyd::v1::Tensor& t = table_.tensors(static_cast<int>(i));
-        Sha256 hash;
-        std::vector<uint8_t> chunk(std::min<uint64_t>(t.buffer().bytes(), size_t{1} << 20));
-        for (uint64_t at = 0; at < t.buffer().bytes(); at += chunk.size()) {
-          const uint64_t n = std::min<uint64_t>(chunk.size(), t.buffer().bytes() - at);
-          GLYD_RETURN_IF_ERROR(device.CopyOut(*memory_, t.buffer().offset() + at, chunk.data(), n));
-          hash.Update(chunk.data(), n);
-        }
-        compare(t.name(), hash, t.sha256());
-        progress.Advance(t.buffer().bytes());
+      ParallelFor(bytes.size(), threads, progress, [&](size_t, size_t i) -> absl::Status {
+        progress.Item(i < packs ? table_.packs(static_cast<int>(i)).name()
+                                : table_.tensors(static_cast<int>(i - packs)).name());
+        std::vector<Mismatch> here;
+        GLYD_RETURN_IF_ERROR(HashItem(device, i, &here));
+        progress.Advance(bytes[i]);
+        absl::MutexLock lock(&mu);
+        for (Mismatch& m : here) bad.push_back(std::move(m.tensor));
         return absl::OkStatus();
       }));
   std::sort(bad.begin(), bad.end());

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/dir.h"
 #include "base/progress.h"
+#include "base/sha256.h"
 #include "base/unique_fd.h"
 #include "glyd/v1/model.pb.h"
 #include "kernels/device/device.h"
@@ -21,7 +22,8 @@ class ResidentModel {
   // A block and a table that glydd kept from an earlier worker. The table is this project's own,
   // but its memory has been lent: every offset is checked again.
   static absl::StatusOr<std::unique_ptr<ResidentModel>> Import(Device& device, UniqueFd memory,
-                                                               UniqueFd table);
+                                                               UniqueFd table, int threads,
+                                                               Progress& progress);
 
   // Asked once the size is known: may so much be allocated?
   struct Size {
@@ -30,8 +32,9 @@ class ResidentModel {
     std::string files_sha256;     // of each file's device, inode, size and times
   };
   using Ask = std::function<bool(const Size&)>;
-  // Reads the save in `dir` into new memory of `device`, with `threads` threads, checks every
-  // pack's structure and, if asked, every tensor's sha256. Cancelled where `ask` says no.
+  // Reads the save in `dir` into new memory of `device`, with `threads` threads, and in the same
+  // pass checks every pack's structure and, if asked, every tensor's sha256. Cancelled where `ask`
+  // says no.
   static absl::StatusOr<std::unique_ptr<ResidentModel>> Load(Device& device, const Dir& dir,
                                                              const std::string& label, bool verify,
                                                              int threads, const Ask& ask,
@@ -55,7 +58,21 @@ class ResidentModel {
 
  private:
   ResidentModel() = default;
+  // A tensor whose bytes are not the manifest's, with both sha256 in hex.
+  struct Mismatch {
+    std::string tensor, is, should_be;
+  };
+  static void Compare(const std::string& tensor, Sha256& hash, const std::string& should_be,
+                      std::vector<Mismatch>* bad);
+
   void Index();
+  // Items are the table's packs, then its tensors.
+  absl::Status CheckItem(Device& device, size_t item, bool verify) const;
+  absl::Status HashItem(Device& device, size_t item, std::vector<Mismatch>* bad) const;
+  absl::Status HashPack(Device& device, const glyd::v1::Pack& pack,
+                        std::vector<Mismatch>* bad) const;
+  absl::Status HashTensor(Device& device, const glyd::v1::Tensor& tensor,
+                          std::vector<Mismatch>* bad) const;
   PackView View(const glyd::v1::Pack& pack) const;
 
   std::unique_ptr<Memory> memory_;

@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/unique_fd.h"
 
 namespace glyd {
@@ -142,6 +144,18 @@ bool EnterSeccomp() {
 
 }  // namespace
 
+namespace {
+
+// For good; a limit that is lower already stays.
+void Limit(int resource, rlim_t most) {
+  rlimit now;
+  if (::getrlimit(resource, &now) != 0) return;
+  const rlimit limit = {std::min(now.rlim_cur, most), std::min(now.rlim_max, most)};
+  ::setrlimit(resource, &limit);
+}
+
+}  // namespace
+
 std::string EnterSandbox(const SandboxOptions& options) {
   std::string held;
   const auto note = [&held](bool took_hold, const char* what) {
@@ -152,8 +166,9 @@ std::string EnterSandbox(const SandboxOptions& options) {
     ::syscall(SYS_ioprio_set, kIoPrioWhoProcess, 0,
               kIoPrioBestEffort << kIoPrioShift | kIoPrioLowest);
   }
-  const rlimit none = {0, 0};
-  ::setrlimit(RLIMIT_CORE, &none);
+  Limit(RLIMIT_CORE, 0);
+  if (options.memory_bytes > 0) Limit(RLIMIT_DATA, options.memory_bytes);
+  if (options.open_files > 0) Limit(RLIMIT_NOFILE, options.open_files);
   note(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no-new-privs");
   note(EnterLandlock(options), "landlock");
   note(EnterSeccomp(), "seccomp");

@@ -11,6 +11,10 @@ struct SandboxOptions {
   std::vector<std::string> read;   // directories beneath which it reads
   std::vector<std::string> write;  // and beneath which it also makes, renames and removes
   bool low_priority = false;       // for jobs: serving comes first
+  // Limits that hold where a file would have this process take all there is; 0: none. Memory of its
+  // own (RLIMIT_DATA): models' blocks and arenas are shared memory, which the budget counts.
+  uint64_t memory_bytes = 0;
+  uint64_t open_files = 0;
 };
 
 // Gives up, for this process and for good: new privileges, sockets of any kind, programs, other

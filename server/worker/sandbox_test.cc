@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -63,6 +64,25 @@ class SandboxTest : public ::testing::Test {
   }
   SandboxOptions options_;
 };
+
+TEST_F(SandboxTest, LimitsHoldForGood) {
+  options_.memory_bytes = uint64_t{1} << 40;
+  options_.open_files = 50;
+  EXPECT_EQ(InSandbox(options_,
+                      [] {
+                        rlimit r;
+                        return ::getrlimit(RLIMIT_DATA, &r) == 0 && r.rlim_max == rlim_t{1} << 40 &&
+                               ::getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_max == 50;
+                      }),
+            0);
+  EXPECT_EQ(InSandbox(options_,
+                      [] {
+                        for (int i = 0; i < 50; ++i)
+                          if (::dup(0) < 0) return false;
+                        return true;
+                      }),
+            EMFILE);
+}
 
 TEST_F(SandboxTest, WhatAWorkerNeedsStillWorks) {
   EXPECT_EQ(InSandbox(options_,

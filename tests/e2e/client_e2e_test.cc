@@ -182,14 +182,44 @@ TEST_F(ClientTest, MappedMemoryOutlivesTheDaemonAndTheClientFindsTheNextOne) {
   daemon_->process().Wait();
   EXPECT_EQ(Reason(client.Info().status()), kReasonConnectionLost);
   EXPECT_TRUE(HashAll(*model).ok());
+  EXPECT_TRUE(Eventually([&] { return absl::IsUnavailable(model->lease_status()); }));
   StartDaemon();
   ASSERT_TRUE(Eventually([&] { return client.Info().ok(); }));
+  EXPECT_TRUE(absl::IsUnavailable(model->lease_status())) << "nothing is loaded yet";
+  const std::string before = model->lease_id();
   Load(client, "a");
-  const auto again = client.Attach("a");
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_NE(again->memory_inode(), 0u);
-  EXPECT_FALSE(std::move(*model).Release().ok());  // a lease of the dead daemon's
-  EXPECT_TRUE(HashAll(*again).ok());
+  // The lease is there again, without a call of ours.
+  ASSERT_TRUE(Eventually([&] { return model->lease_status().ok(); }));
+  EXPECT_NE(model->lease_id(), before);
+  EXPECT_EQ(client.Get("a")->leases, 1u);
+  EXPECT_TRUE(HashAll(*model).ok());
+  const ModelPack& pack = *model->FindPack(kPack);
+  std::vector<uint16_t> x(pack.cols, 0x3f80), y(pack.rows);
+  EXPECT_TRUE(LinearByDaemon(*model, kPack, 1, x, absl::MakeSpan(y)).ok());
+  EXPECT_TRUE(std::move(*model).Release().ok());
+  EXPECT_EQ(client.Get("a")->leases, 0u);
+}
+
+TEST_F(ClientTest, AnotherModelOfTheNameIsNoRenewal) {
+  ASSERT_EQ(RunProgram("glyd",
+                       {"-q", "pack", testing::CheckpointCases() + "/llama-ragged", dir_ / "other"})
+                .code,
+            0);
+  const Client client = Connect();
+  Load(client, "a");
+  const auto model = client.Attach("a");
+  ASSERT_TRUE(model.ok()) << model.status();
+  daemon_->process().Signal(SIGKILL);
+  daemon_->process().Wait();
+  StartDaemon();
+  ASSERT_TRUE(Eventually([&] { return client.Info().ok(); }));
+  LoadOptions load;
+  load.name = "a";
+  load.path = "m/other";
+  ASSERT_TRUE(client.Load(load).ok());
+  EXPECT_TRUE(Eventually([&] { return Reason(model->lease_status()) == "OTHER_MODEL"; }));
+  EXPECT_TRUE(HashAll(*model).ok());
+  EXPECT_TRUE(Eventually([&] { return client.Get("a")->leases == 0; }));
 }
 
 TEST_F(ClientTest, ManyThreadsAttachAndReleaseAtOnce) {

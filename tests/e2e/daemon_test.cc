@@ -1,4 +1,5 @@
-// A real glydd on a real socket, met by peers that mean no good and by signals.
+// A real glydd on a real socket, met by peers that mean no good and by signals. DaemonCases are
+// named after the rows of cases from the field.
 
 #include "tests/e2e/daemon.h"
 
@@ -16,65 +17,22 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/socket.h"
-#include "glyd/v1/broker.pb.h"
-#include "glyd/v1/jobs.grpc.pb.h"
-#include "glyd/v1/linear.grpc.pb.h"
-#include "glyd/v1/models.grpc.pb.h"
-#include "glyd/v1/server.grpc.pb.h"
 #include "gmock/gmock.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
+#include "tests/e2e/calls.h"
 
 namespace glyd {
 namespace {
 
-using glyd::v1::BrokerReply;
 using glyd::v1::BrokerRequest;
 using ::testing::HasSubstr;
 
-std::shared_ptr<grpc::Channel> ChannelTo(const DaemonProcess& d) {
-  return grpc::CreateChannel(d.server(), grpc::InsecureChannelCredentials());
-}
-
-std::unique_ptr<grpc::ClientContext> Deadline(int seconds = 10) {
-  auto c = std::make_unique<grpc::ClientContext>();
-  c->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(seconds));
-  c->set_wait_for_ready(true);
-  return c;
-}
-
 grpc::Status Info(const DaemonProcess& d, glyd::v1::InfoReply* reply, int seconds = 10) {
-  auto stub = glyd::v1::Server::NewStub(ChannelTo(d));
+  auto stub = glyd::v1::Server::NewStub(ChannelTo(d.server()));
   return stub->Info(Deadline(seconds).get(), {}, reply);
 }
 
-std::string ReasonIn(const grpc::Status& s) {
-  google::rpc::Status details;
-  details.ParseFromString(s.error_details());
-  google::rpc::ErrorInfo info;
-  for (const auto& d : details.details())
-    if (d.Is<google::rpc::ErrorInfo>()) d.UnpackTo(&info);
-  return info.reason();
-}
-
-absl::StatusOr<BrokerReply> Ask(int socket, const BrokerRequest& request) {
-  if (absl::Status s = SendFrame(socket, request.SerializeAsString()); !s.ok()) return s;
-  auto frame = RecvFrame(socket, 1 << 20);
-  if (!frame.ok()) return frame.status();
-  BrokerReply reply;
-  if (!reply.ParseFromString(frame->data)) return absl::InternalError("does not parse");
-  return reply;
-}
-
-absl::StatusOr<BrokerReply> Hello(int socket, uint32_t protocol = 1) {
-  BrokerRequest r;
-  r.mutable_hello()->set_protocol(protocol);
-  return Ask(socket, r);
-}
-
-TEST(DaemonTest, SecondDaemonExits75NamingTheFirst) {
+TEST(DaemonCases, SecondDaemon) {
   TempDir t;
   DaemonProcess first(t.path());
   ASSERT_TRUE(first.ready()) << first.process().err();
@@ -119,7 +77,7 @@ TEST(DaemonTest, LoadJobsAreCheckedBeforeTheyAreKeptAndListedInPages) {
   TempDir t;
   DaemonProcess d(t.path(), {"--root", "m=" + t.path(), "--queue", "2000"});
   ASSERT_TRUE(d.ready());
-  auto jobs = glyd::v1::Jobs::NewStub(ChannelTo(d));
+  auto jobs = glyd::v1::Jobs::NewStub(ChannelTo(d.server()));
   glyd::v1::SubmitJobRequest request;
   request.mutable_spec()->mutable_load()->set_path("m/none");
   glyd::v1::Job job;
@@ -140,7 +98,7 @@ TEST(DaemonTest, LoadJobsAreCheckedBeforeTheyAreKeptAndListedInPages) {
   EXPECT_EQ(listed, count);
 }
 
-TEST(DaemonTest, StaleSocketOfAKilledDaemonIsReplaced) {
+TEST(DaemonCases, StaleSocket) {
   TempDir t;
   uint64_t generation = 0;
   {
@@ -160,15 +118,34 @@ TEST(DaemonTest, StaleSocketOfAKilledDaemonIsReplaced) {
   glyd::v1::InfoReply info;
   ASSERT_TRUE(Info(again, &info).ok());
   EXPECT_NE(info.generation(), generation);
+  // A cleaner of temporary files takes the lock files away: the living sockets stay.
+  for (const char* name : {"glydd.sock.lock", "broker.sock.lock"})
+    std::filesystem::remove(t / name);
+  Process third("glydd", {"--socket", again.socket(), "--state", t / "state3"});
+  EXPECT_EQ(third.Wait(), 75) << third.err();
+  EXPECT_TRUE(Info(again, &info).ok());
+  // What is no socket is nobody's to remove.
+  for (const bool link : {false, true}) {
+    std::filesystem::create_directories(t / "other");
+    if (link)
+      std::filesystem::create_symlink(again.socket(), t / "other/glydd.sock");
+    else
+      std::ofstream(t / "other/glydd.sock") << "mine";
+    Process fourth("glydd", {"--socket", t / "other/glydd.sock", "--state", t / "state4"});
+    EXPECT_EQ(fourth.Wait(), 78) << fourth.err();
+    EXPECT_TRUE(std::filesystem::exists(t / "other/glydd.sock"));
+    std::filesystem::remove_all(t / "other");
+  }
+  EXPECT_TRUE(Info(again, &info).ok());
 }
 
-TEST(DaemonTest, SigtermEndsItWithOpenWatchesAndLeavesNothing) {
+TEST(DaemonCases, Watcher) {
   TempDir t;
   DaemonProcess d(t.path());
   ASSERT_TRUE(d.ready());
   glyd::v1::InfoReply info;
   ASSERT_TRUE(Info(d, &info).ok());
-  auto channel = ChannelTo(d);
+  auto channel = ChannelTo(d.server());
   auto models = glyd::v1::Models::NewStub(channel);
   auto health = grpc::health::v1::Health::NewStub(channel);
   auto c1 = Deadline(60), c2 = Deadline(60);
@@ -182,6 +159,10 @@ TEST(DaemonTest, SigtermEndsItWithOpenWatchesAndLeavesNothing) {
   EXPECT_EQ(state.status(), grpc::health::v1::HealthCheckResponse::SERVING);
   UniqueFd idle = *ConnectUnix(d.broker_socket());
   ASSERT_TRUE(Hello(idle.get()).ok());
+  // One that never reads, and a connection that says nothing.
+  auto c3 = Deadline(60);
+  auto unread = models->Watch(c3.get(), {});
+  UniqueFd silent = *ConnectUnix(d.socket());
 
   d.process().Signal(SIGTERM);
   ASSERT_TRUE(states->Read(&state));
@@ -217,7 +198,7 @@ TEST(DaemonTest, HealthNamesItsServices) {
   TempDir t;
   DaemonProcess d(t.path());
   ASSERT_TRUE(d.ready());
-  auto health = grpc::health::v1::Health::NewStub(ChannelTo(d));
+  auto health = grpc::health::v1::Health::NewStub(ChannelTo(d.server()));
   for (const char* service : {"", "liveness", "readiness"}) {
     grpc::health::v1::HealthCheckRequest r;
     r.set_service(service);
@@ -267,11 +248,11 @@ TEST(BrokerTest, NonsenseCostsOnlyItsOwnConnection) {
   }
   BrokerRequest fetch;
   fetch.mutable_fetch()->set_lease_id(std::string(1000, 'x'));
-  EXPECT_EQ(Ask(good.get(), fetch)->reason(), "NO_LEASE");
+  EXPECT_EQ(AskBroker(good.get(), fetch)->reason(), "NO_LEASE");
   fetch.mutable_fetch()->set_arena_id("0123456789abcdef-a1-0123456789abcdef");
-  EXPECT_EQ(Ask(good.get(), fetch)->reason(), "NO_ARENA");
+  EXPECT_EQ(AskBroker(good.get(), fetch)->reason(), "NO_ARENA");
   UniqueFd early = *ConnectUnix(d.broker_socket());
-  EXPECT_EQ(Ask(early.get(), fetch)->reason(), "NO_SESSION");
+  EXPECT_EQ(AskBroker(early.get(), fetch)->reason(), "NO_SESSION");
   EXPECT_EQ(Hello(early.get(), 99)->reason(), "PROTOCOL");
   EXPECT_EQ(Hello(early.get())->code(), 0);
   EXPECT_NE(Hello(early.get())->code(), 0) << "a second hello";
@@ -280,7 +261,7 @@ TEST(BrokerTest, NonsenseCostsOnlyItsOwnConnection) {
   EXPECT_EQ(info.sessions(), 2u);
 }
 
-TEST(BrokerTest, SessionEndsWithItsConnectionOrItsProcess) {
+TEST(DaemonCases, ChildHolds) {
   TempDir t;
   DaemonProcess d(t.path());
   ASSERT_TRUE(d.ready());
@@ -291,7 +272,7 @@ TEST(BrokerTest, SessionEndsWithItsConnectionOrItsProcess) {
   UniqueFd s = *ConnectUnix(d.broker_socket());
   const auto welcome = Hello(s.get());
   ASSERT_TRUE(welcome.ok());
-  auto linear = glyd::v1::Linear::NewStub(ChannelTo(d));
+  auto linear = glyd::v1::Linear::NewStub(ChannelTo(d.server()));
   const auto create = [&](const std::string& token) {
     auto c = Deadline();
     c->AddMetadata("glyd-session", token);
@@ -364,7 +345,7 @@ TEST(BrokerTest, OnlyListedUsersGetIn) {
   EXPECT_EQ(code_as(0), 0);
 }
 
-TEST(BrokerTest, FdStormIsAnsweredWhenItIsOver) {
+TEST(DaemonCases, FdStorm) {
   TempDir t;
   DaemonProcess d(t.path(), {}, {"prlimit", "--nofile=64"});
   ASSERT_TRUE(d.ready()) << d.process().err();

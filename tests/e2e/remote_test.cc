@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/socket.h"
 #include "base/unique_fd.h"
 #include "glyd/v1/jobs.grpc.pb.h"
 #include "glyd/v1/models.grpc.pb.h"
@@ -120,6 +122,16 @@ class RemoteTest : public ::testing::Test {
     // Channels of a test are not to share a connection made with another's certificate.
     a.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_), grpc::SslCredentials(o), a);
+  }
+  // What Prometheus gets, with its head.
+  std::string Scrape() const {
+    const UniqueFd s = Connect(port_);
+    const std::string get = "GET /metrics HTTP/1.0\r\n\r\n";
+    EXPECT_TRUE(WriteFull(s.get(), get.data(), get.size(), "socket").ok());
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = ::read(s.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, n);
+    return text;
   }
   static void SetDeadline(grpc::ClientContext& c) {
     c.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -256,12 +268,7 @@ TEST_F(RemoteTest, MetricsTellOfCalls) {
   EXPECT_TRUE(glyd::v1::Server::NewStub(channel)->Info(&a, {}, &info).ok());
   glyd::v1::UnloadReply unload;
   EXPECT_FALSE(glyd::v1::Models::NewStub(channel)->Unload(&b, {}, &unload).ok());
-  const UniqueFd s = Connect(port_);
-  const std::string get = "GET /metrics HTTP/1.0\r\n\r\n";
-  ASSERT_TRUE(WriteFull(s.get(), get.data(), get.size(), "socket").ok());
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(s.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, n);
+  const std::string text = Scrape();
   EXPECT_THAT(text, HasSubstr("200 OK"));
   EXPECT_THAT(text, HasSubstr("glyd_requests_total{code=\"0\",method=\"/glyd.v1.Server/Info\"} 1"));
   EXPECT_THAT(text,
@@ -270,6 +277,76 @@ TEST_F(RemoteTest, MetricsTellOfCalls) {
               HasSubstr("glyd_request_duration_seconds_count{method=\"/glyd.v1.Server/Info\"} 1"));
   EXPECT_THAT(text, HasSubstr("glyd_device_budget_bytes{device=\"host\"}"));
   EXPECT_THAT(text, HasSubstr("glyd_device_up{device=\"host\"} 1"));
+}
+
+TEST_F(RemoteTest, PromtoolFindsNothingWrong) {
+  if (RunProgram("/bin/sh", {"-c", "command -v promtool"}).code != 0)
+    GTEST_SKIP() << "promtool is not installed (Debian: prometheus)";
+  DaemonProcess d(dir_.path(), {"--metrics", absl::StrCat("127.0.0.1:", port_)});
+  ASSERT_TRUE(d.ready()) << d.process().err();
+  const auto channel = grpc::CreateChannel(d.server(), grpc::InsecureChannelCredentials());
+  grpc::ClientContext a;
+  SetDeadline(a);
+  glyd::v1::InfoReply info;
+  EXPECT_TRUE(glyd::v1::Server::NewStub(channel)->Info(&a, {}, &info).ok());
+  const std::string text = Scrape();
+  std::ofstream(dir_ / "metrics") << text.substr(text.find("\r\n\r\n") + 4);
+  const Finished o =
+      RunProgram("/bin/sh", {"-c", absl::StrCat("promtool check metrics <", dir_ / "metrics")});
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_EQ(o.out + o.err, "");
+}
+
+TEST_F(RemoteTest, ACallIsFoundInTheLogByItsId) {
+  DaemonProcess d(dir_.path(), {"--log-format", "json", "--log-level", "debug"});
+  const auto channel = grpc::CreateChannel(d.server(), grpc::InsecureChannelCredentials());
+  const auto models = glyd::v1::Models::NewStub(channel);
+  const auto id_of = [&](const std::string& given) {
+    grpc::ClientContext c;
+    SetDeadline(c);
+    c.set_wait_for_ready(true);
+    if (!given.empty()) c.AddMetadata("glyd-request-id", given);
+    glyd::v1::UnloadReply reply;
+    EXPECT_FALSE(models->Unload(&c, {}, &reply).ok());
+    const auto& trailing = c.GetServerTrailingMetadata();
+    const auto it = trailing.find("glyd-request-id");
+    return it == trailing.end() ? "" : std::string(it->second.data(), it->second.size());
+  };
+  EXPECT_EQ(id_of("mine-1"), "mine-1");
+  const std::string made = id_of(""), other = id_of("not an id\"");
+  EXPECT_NE(made, "");
+  EXPECT_NE(made, other);
+  EXPECT_NE(other, "not an id\"");
+  for (const std::string& id : {std::string("mine-1"), made, other})
+    EXPECT_TRUE(d.process().WaitForErr(absl::StrCat("\"request_id\":\"", id, "\""))) << id;
+  EXPECT_THAT(d.process().err(), HasSubstr("\"method\":\"/glyd.v1.Models/Unload\""));
+}
+
+TEST_F(RemoteTest, ConnectionsHaveACap) {
+  DaemonProcess d(dir_.path(), {"--max-connections", "32"});
+  ASSERT_TRUE(d.ready()) << d.process().err();
+  // A quarter of them of one process; the rest are closed at once.
+  std::vector<UniqueFd> held;
+  for (int i = 0; i < 32; ++i) held.push_back(*ConnectUnix(d.socket()));
+  int open = 0;
+  EXPECT_TRUE(Eventually([&] {
+    open = 0;
+    for (const UniqueFd& s : held) {
+      pollfd p = {s.get(), POLLRDHUP, 0};
+      open += ::poll(&p, 1, 0) == 0;
+    }
+    return open == 8;
+  })) << open;
+  // Another process gets in, and this one again once it has let go.
+  EXPECT_EQ(RunProgram("glyd", {"--server", d.server(), "ps"}).code, 0);
+  held.clear();
+  EXPECT_TRUE(Eventually([&] {
+    const auto channel = grpc::CreateChannel(d.server(), grpc::InsecureChannelCredentials());
+    grpc::ClientContext c;
+    SetDeadline(c);
+    glyd::v1::InfoReply info;
+    return glyd::v1::Server::NewStub(channel)->Info(&c, {}, &info).ok();
+  }));
 }
 
 }  // namespace

@@ -57,8 +57,11 @@ struct ModelPack {
 // A model that this process holds a lease of, its memory mapped read-only: one copy, shared by
 // every process that attached. The tensors and packs are views of that mapping and are valid for
 // this object's life. Destruction unmaps and releases the lease (waiting for the daemon's answer up
-// to a second); the lease ends with the process in any case. A daemon that dies leaves the memory
-// valid.
+// to a second); the lease ends with the process in any case.
+//
+// A daemon that dies leaves the memory valid. Once one is back and has the same model under that
+// name (by the sha256 of its glyd.json), a thread of the library leases it anew; the mapping stays
+// the one it was. Arenas are not renewed: create them again.
 //
 // Immutable but for moves: any number of threads may read it at once.
 class Model {
@@ -68,7 +71,10 @@ class Model {
   ~Model();
 
   const ModelInfo& info() const;  // as it was at Attach
-  const std::string& lease_id() const;
+  std::string lease_id() const;   // of the lease as it is now
+  // OK while the lease is held; Unavailable while it is being renewed; FailedPrecondition, reason
+  // OTHER_MODEL, where it is lost, for the daemon that is there now has another model of that name.
+  absl::Status lease_status() const;
   uint64_t memory_bytes() const;
   uint64_t memory_inode() const;  // of the mapped memfd
 
