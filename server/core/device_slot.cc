@@ -181,7 +181,7 @@ void DeviceSlot::Supervise() {
       const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return stopping_ || child_ended_;
       };
-      mu_.AwaitWithTimeout(absl::Condition(&wake), std::min(options_.hang / 4, absl::Seconds(5)));
+      mu_.AwaitWithTimeout(absl::Condition(&wake), options_.hang / 2);
       if (stopping_) return;
       child = child_;
       ended = child_ended_;

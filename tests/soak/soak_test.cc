@@ -366,7 +366,7 @@ TEST_F(SoakTest, IdleItSleeps) {
   Say("glydd idle", Of(pid_));
   std::printf("%.2f wake-ups a second of its own threads, %.2f of gRPC's\n", rate,
               static_cast<double>(wakes(false) - grpc) / seconds);
-  EXPECT_LE(rate, 2.0);
+  EXPECT_LE(rate, 1.0);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(Of(pid_).rss_kb, 30 * 1024);
 #endif
