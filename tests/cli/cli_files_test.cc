@@ -117,7 +117,6 @@ TEST_F(CliFiles, NoDaemonIsExit3AndNamesTheSocket) {
        std::vector<std::vector<std::string>>{{"ps"},
                                              {"health"},
                                              {"info"},
-                                             {"show", "x"},
                                              {"hash", "x"},
                                              {"load", "x", "r/y"},
                                              {"jobs"},
@@ -130,7 +129,11 @@ TEST_F(CliFiles, NoDaemonIsExit3AndNamesTheSocket) {
         << args[0];
     EXPECT_THAT(o.out, IsEmpty()) << args[0];
   }
-  Finished o = Glyd({"ps"}, {"GLYD_SERVER=unix:" + dir_ / "other.sock"});
+  // It may have been meant as a save's path: that there is none is the failure.
+  Finished o = Glyd({"show", "x"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("no save is there"), HasSubstr(dir_ / "glydd/glydd.sock")));
+  o = Glyd({"ps"}, {"GLYD_SERVER=unix:" + dir_ / "other.sock"});
   EXPECT_EQ(o.code, 3);
   EXPECT_THAT(o.err, HasSubstr("other.sock"));
   // A socket file that nobody listens on any more.
