@@ -301,11 +301,10 @@ void Models::EndSession(uint64_t session_id) {
 }
 
 void Models::Watch(const std::shared_ptr<Sink<ModelEvent>>& sink) {
-  absl::MutexLock lock(&mu_);
-  std::vector<Model> present;
-  for (const auto& [name, e] : entries_) present.push_back(Snapshot(e));
-  // On the teller's thread, so that what is there comes before every later change.
-  teller_.Post([this, sink, present = std::move(present)] {
+  // On the teller's thread, and looked at there: a change that is told before the sink is among the
+  // watchers is in what it sees now, and every later one is told to it.
+  teller_.Post([this, sink] {
+    const std::vector<Model> present = List();
     ModelEvent event;
     event.set_kind(ModelEvent::KIND_PRESENT);
     for (const Model& m : present) {

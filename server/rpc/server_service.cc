@@ -62,18 +62,15 @@ class HealthState : public Sink<glyd::v1::ModelEvent> {
 
   // What a watcher has not been told is told now.
   void Refresh() {
-    std::vector<std::pair<std::shared_ptr<Sink<HealthCheckResponse>>, HealthCheckResponse>> told;
-    {
-      absl::MutexLock lock(&mu_);
-      for (Watching& w : watches_) {
-        HealthCheckResponse r;
-        r.set_status(Of(w.service));
-        if (r.status() == w.told) continue;
-        w.told = r.status();
-        if (auto sink = w.sink.lock()) told.emplace_back(std::move(sink), r);
-      }
+    // Under the lock: of two that refresh at once the later one must have the last word.
+    absl::MutexLock lock(&mu_);
+    for (Watching& w : watches_) {
+      HealthCheckResponse r;
+      r.set_status(Of(w.service));
+      if (r.status() == w.told) continue;
+      w.told = r.status();
+      if (const auto sink = w.sink.lock()) sink->Push(r, "");
     }
-    for (auto& [sink, r] : told) sink->Push(r, "");
   }
 
   void Drain() {

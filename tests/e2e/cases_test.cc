@@ -649,6 +649,33 @@ TEST_F(DaemonCases, BadState) {
   }
 }
 
+// Watches that begin while models load, when there are many changes to tell: each hears of the end.
+TEST_F(DaemonCases, WatcherMissesNoChange) {
+  Start();
+  RawClient c(dir());
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::ModelEvent>>> others;
+  for (int i = 0; i < 200; ++i) {
+    contexts.push_back(Deadline(120));
+    others.push_back(c.models->Watch(contexts.back().get(), {}));
+  }
+  for (int i = 0; i < 60; ++i) {
+    const std::string name = absl::StrCat("a", i);
+    ASSERT_TRUE(c.Load(name, "m/save").ok());
+    auto context = Deadline(10);
+    auto watch = c.models->Watch(context.get(), {});
+    bool ready = false;
+    for (v1::ModelEvent e; !ready && watch->Read(&e);)
+      ready = e.model().name() == name && e.model().state() == v1::MODEL_STATE_READY;
+    EXPECT_TRUE(ready) << name;
+    context->TryCancel();
+    watch->Finish();
+    ASSERT_TRUE(c.Unload(name).ok());
+  }
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& other : others) other->Finish();
+}
+
 // A job that was interrupted, and one whose worker was killed: reported, and nothing of it is left.
 TEST_F(DaemonCases, InterruptedJobsLeaveNothing) {
   // Enough to be met at work.
