@@ -24,6 +24,10 @@ if(GLYD_SANITIZE)
   endif()
 endif()
 
+if("thread" IN_LIST GLYD_SANITIZE)
+  set(GLYD_TSAN glyd_tsan)
+endif()
+
 if(GLYD_FUZZ)
   # Coverage of what is fuzzed, not of the targets alone.
   add_compile_options(-fsanitize=fuzzer-no-link)
@@ -39,7 +43,7 @@ endfunction()
 function(glyd_program name)
   cmake_parse_arguments(A "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${A_SRCS})
-  target_link_libraries(${name} PRIVATE glyd_flags ${A_DEPS})
+  target_link_libraries(${name} PRIVATE glyd_flags ${GLYD_TSAN} ${A_DEPS})
 endfunction()
 
 # glyd_test(NAME SRCS ... DEPS ... [PROGRAMS target ...] [LABEL quick|slow]): each TEST is a ctest entry.
@@ -56,7 +60,7 @@ function(glyd_test name)
     set(A_TIMEOUT 120)
   endif()
   add_executable(${name} ${A_SRCS})
-  target_link_libraries(${name} PRIVATE glyd_flags ${A_DEPS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE glyd_flags ${GLYD_TSAN} ${A_DEPS} GTest::gmock GTest::gtest_main)
   if(A_PROGRAMS)
     add_dependencies(${name} ${A_PROGRAMS})
   endif()
