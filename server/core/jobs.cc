@@ -111,7 +111,7 @@ void Jobs::Submit(const glyd::v1::SubmitJobRequest& r, uint32_t uid, Submitted s
   const absl::StatusOr<EntryPtr> e = Enqueue(r, uid, &is_new);
   if (!e.ok()) return submitted(e.status());
   // Also for a job that is there: its first submission may still be on its way to the disk.
-  journaler_.Post([this, e = *e, is_new, submitted = std::move(submitted)] {
+  const bool posted = journaler_.Post([this, e = *e, is_new, submitted] {
     Job job;
     {
       absl::MutexLock lock(&mu_);
@@ -129,6 +129,7 @@ void Jobs::Submit(const glyd::v1::SubmitJobRequest& r, uint32_t uid, Submitted s
     }
     submitted(job);
   });
+  if (!posted) submitted(StoppingError());
 }
 
 absl::StatusOr<Jobs::EntryPtr> Jobs::Enqueue(const glyd::v1::SubmitJobRequest& r, uint32_t uid,

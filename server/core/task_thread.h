@@ -19,9 +19,11 @@ class TaskThread {
   TaskThread() : thread_([this] { Run(); }) {}
   ~TaskThread() { Stop(); }
 
-  void Post(std::function<void()> task) {
+  // false: it was dropped, for the thread ends.
+  bool Post(std::function<void()> task) {
     absl::MutexLock lock(&mu_);
     if (!stopping_) tasks_.push_back(std::move(task));
+    return !stopping_;
   }
   // Runs what was posted, then ends; later tasks are dropped.
   void Stop() {

@@ -676,25 +676,60 @@ TEST_F(DaemonCases, WatcherMissesNoChange) {
   for (const auto& other : others) other->Finish();
 }
 
-// A job that was interrupted, and one whose worker was killed: reported, and nothing of it is left.
-TEST_F(DaemonCases, InterruptedJobsLeaveNothing) {
-  // Enough to be met at work.
-  std::vector<testing::TestTensor> tensors;
-  for (uint64_t i = 0; i < 64; ++i)
-    tensors.push_back({.name = absl::StrCat("t.", i, ".weight"),
-                       .shape = {512, 512},
-                       .data = testing::Bf16(512 * 512, i)});
-  testing::WriteModel(dir() + "/big", tensors);
-  const auto left = [&] {
+class JobCases : public CasesTest {
+ protected:
+  // A pack that is large enough to be met at work.
+  v1::SubmitJobRequest BigPack() {
+    std::vector<testing::TestTensor> tensors;
+    for (uint64_t i = 0; i < 64; ++i)
+      tensors.push_back({.name = absl::StrCat("t.", i, ".weight"),
+                         .shape = {512, 512},
+                         .data = testing::Bf16(512 * 512, i)});
+    testing::WriteModel(dir() + "/big", tensors);
+    v1::SubmitJobRequest r;
+    r.mutable_spec()->mutable_pack()->set_source("m/big");
+    r.mutable_spec()->mutable_pack()->set_output("m/out");
+    r.mutable_spec()->mutable_pack()->set_any(true);
+    return r;
+  }
+  // What there is of the output: itself, its lock, its temporary.
+  std::vector<std::string> Left() const {
     std::vector<std::string> names;
     for (const std::string& name : testing::ListDir(dir()))
       if (name.find("out") != std::string::npos) names.push_back(name);
     return names;
-  };
-  v1::SubmitJobRequest r;
-  r.mutable_spec()->mutable_pack()->set_source("m/big");
-  r.mutable_spec()->mutable_pack()->set_output("m/out");
-  r.mutable_spec()->mutable_pack()->set_any(true);
+  }
+};
+
+// Cancelled, or running when the daemon is told to end.
+TEST_F(JobCases, CancelledJobsLeaveNothing) {
+  const v1::SubmitJobRequest r = BigPack();
+  Start();
+  v1::Job j;
+  {
+    RawClient c(dir());
+    ASSERT_TRUE(c.jobs->Submit(Deadline().get(), r, &j).ok());
+    ASSERT_TRUE(Eventually([&] { return Left().size() == 2; })) << "lock and temporary";
+    v1::CancelJobRequest cancel;
+    cancel.set_id(j.id());
+    ASSERT_TRUE(c.jobs->Cancel(Deadline().get(), cancel, &j).ok());
+    EXPECT_EQ(c.WaitForJob(j.id()).state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_THAT(Left(), ::testing::IsEmpty());
+    ASSERT_TRUE(c.jobs->Submit(Deadline().get(), r, &j).ok());
+    ASSERT_TRUE(Eventually([&] { return Left().size() == 2; }));
+  }
+  daemon().process().Signal(SIGTERM);
+  EXPECT_EQ(daemon().process().Wait(absl::Seconds(20)), 0) << daemon().process().err();
+  EXPECT_THAT(Left(), ::testing::IsEmpty());
+  Start();
+  RawClient c(dir());
+  EXPECT_EQ(c.WaitForJob(j.id()).state(), v1::JOB_STATE_CANCELLED);
+}
+
+// A job that was interrupted, and one whose worker was killed: reported, and nothing of it is left.
+TEST_F(JobCases, InterruptedJobsLeaveNothing) {
+  const v1::SubmitJobRequest r = BigPack();
+  const auto left = [&] { return Left(); };
   for (const bool kill_daemon : {false, true}) {
     SCOPED_TRACE(kill_daemon ? "daemon" : "worker");
     Start();
