@@ -81,6 +81,7 @@ bool LeaseKeeper::RenewSome(std::vector<std::shared_ptr<Session>>* watched) {
       }
       all &= s.ok();
       session = lease->session;
+      if (session == nullptr) continue;  // released meanwhile
     }
     if (std::find(watched->begin(), watched->end(), session) == watched->end() &&
         !HasEnded(*session))

@@ -323,8 +323,10 @@ TEST_F(SoakTest, TwoHundredClientsAndKillsOfAnyone) {
   shared.stop = true;
   // A hang would show here: a call takes 30 s at most, its deadline.
   for (pid_t pid : pids) {
+    int status = 0;
     EXPECT_TRUE(
-        Eventually([&] { return ::waitpid(pid, nullptr, WNOHANG) != 0; }, absl::Seconds(40)));
+        Eventually([&] { return ::waitpid(pid, &status, WNOHANG) != 0; }, absl::Seconds(40)));
+    EXPECT_FALSE(WIFSIGNALED(status)) << "a client crashed, signal " << WTERMSIG(status);
   }
   int64_t calls = 0, excused = 0;
   for (const Shared::Slot& s : shared.slots) {
