@@ -90,9 +90,13 @@ void Arenas::Create(uint64_t session_id, uint64_t bytes, const std::string& devi
 
 void Arenas::OnCreated(const std::shared_ptr<Arena>& arena, const FromWorker& m,
                        std::vector<UniqueFd> fds, const Created& created) {
-  if (m.has_error()) return created(ToStatus(m.error()));
-  if (!m.has_done()) return;
-  if (fds.size() != 1) return created(absl::InternalError("the worker sent no memory"));
+  if (!m.has_error() && !m.has_done()) return;
+  if (m.has_error() || fds.size() != 1) {
+    // Its bytes are free again before that is told.
+    std::exchange(arena->on_free, nullptr)(arena.get());
+    return created(m.has_error() ? ToStatus(m.error())
+                                 : absl::InternalError("the worker sent no memory"));
+  }
   arena->memory = std::make_shared<const UniqueFd>(std::move(fds[0]));
   {
     absl::MutexLock lock(&mu_);
