@@ -31,6 +31,7 @@ const HostKernels kAvx512Kernels = {
     .panel_mma = avx512::PanelMma,
     .panel_mma12 = avx512::PanelMma12,
     .multiply_panel = avx512::MultiplyPanel,
+    .fused_mma12 = avx512::FusedMma12,
 };
 
 }  // namespace glyd::internal

@@ -51,6 +51,10 @@ inline constexpr int kSumsPerRow = 8;
 inline constexpr int kSumFloats = kStepRows * kSumsPerRow;
 constexpr int SumsAt(int g, int pair) { return 16 * (kPanelPairs * g + pair); }
 
+// Rows of x up to which decoding in registers, again for every four of them, costs less than a
+// panel.
+inline constexpr uint64_t kFusedRows = 8;
+
 struct HostKernels {
   HostTarget target = HostTarget::kScalar;
 
@@ -88,6 +92,12 @@ struct HostKernels {
   // apart, their columns in each 16 split: 8 even ones, 8 odd ones.
   void (*multiply_panel)(const float* panel, uint64_t steps, const float* x, uint64_t x_stride,
                          uint64_t m, float* sums);
+
+  // All steps of a row block by m rows of x, 1 to kFusedRows, without a panel: sums, whatever they
+  // held, become those that multiply_panel adds to zeros. Null where a target has none.
+  void (*fused_mma12)(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
+                      const int32_t* base, uint64_t steps, const float* x, uint64_t x_stride,
+                      uint64_t m, float* sums) = nullptr;
 };
 
 // `target` is one of AvailableTargets().

@@ -81,6 +81,15 @@ void WriteRows(const Pass& pass, uint64_t rb, const float* sums) {
 
 void MultiplyRowBlock(const Pass& pass, uint64_t rb, float* sums) {
   const uint64_t cols = pass.args.pack.meta.cols, steps = cols / kStepCols;
+  if (pass.m <= kFusedRows && pass.args.pack.meta.layout == Layout::kMma12 &&
+      pass.kernels.fused_mma12 != nullptr) {
+    const PackView& w = pass.args.pack;
+    const uint64_t step = rb * steps;
+    pass.kernels.fused_mma12(pass.codes, w.data + step * kMma12StepBytes,
+                             reinterpret_cast<const uint32_t*>(w.side), w.base + step, steps,
+                             pass.x, cols, pass.m, sums);
+    return WriteRows(pass, rb, sums);
+  }
   alignas(64) float panel[kPanelFloats];
   std::fill_n(sums, pass.m * kSumFloats, 0.0f);
   for (uint64_t s = 0; s < steps; s += kPanelSteps) {

@@ -135,6 +135,19 @@ TEST_P(LinearOnHostTest, ARowAloneIsTheRowInABatch) {
   }
 }
 
+// Every number of rows has its own grouping of them, and a run of steps its own end.
+TEST_P(LinearOnHostTest, BitsAreThePromisedOnesForEveryM) {
+  for (const uint64_t cols : {16, 112, 128, 144, 528}) {
+    const std::vector<uint16_t> w = testing::Weights(128 * cols, 0.02, cols);
+    const EncodedPack pack = *Encode(Layout::kMma12, 128, cols, w.data());
+    for (uint64_t m = 1; m <= 17; ++m) {
+      const std::vector<uint16_t> x = Activations(m * cols, m);
+      EXPECT_TRUE(Multiply(kernels(), pack, x, 2) == Promised(128, cols, w, x, nullptr))
+          << cols << " columns, M " << m;
+    }
+  }
+}
+
 TEST_P(LinearOnHostTest, CallersFloatModesDoNotMatter) {
   const EncodedPack pack =
       *Encode(Layout::kMma12, 64, 256, testing::Weights(64 * 256, 0.5, 8).data());

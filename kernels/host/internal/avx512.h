@@ -150,6 +150,9 @@ void PanelMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* sid
                 const int32_t* base, uint64_t steps, float* panel);
 void MultiplyPanel(const float* panel, uint64_t steps, const float* x, uint64_t x_stride,
                    uint64_t m, float* sums);
+void FusedMma12(const StepCodes& codes, const uint8_t* data, const uint32_t* side,
+                const int32_t* base, uint64_t steps, const float* x, uint64_t x_stride, uint64_t m,
+                float* sums);
 
 }  // namespace glyd::internal::avx512
 
