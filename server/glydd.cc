@@ -185,7 +185,8 @@ class Glydd {
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<TlsListener> listener_;
   std::unique_ptr<Broker> broker_;
-  bool own_sockets_ = true;  // not systemd's
+  bool own_sockets_ = true;               // not systemd's
+  UniqueFd grpc_socket_, broker_socket_;  // until they are served
 };
 
 absl::Status Glydd::StartDevices() {
@@ -240,11 +241,9 @@ absl::Status Glydd::StartDevices() {
 absl::Status Glydd::StartServers() {
   const AllowedPeers allowed{config_.allow_uids, config_.allow_gids};
   const bool others = !allowed.uids.empty() || !allowed.gids.empty();
-  UniqueFd grpc_socket = Activated("grpc"), broker_socket = Activated("broker");
-  own_sockets_ = !grpc_socket || !broker_socket;
   if (own_sockets_) {
-    GLYD_ASSIGN_OR_RETURN(grpc_socket, Bind(config_.socket, others));
-    GLYD_ASSIGN_OR_RETURN(broker_socket, Bind(config_.broker_socket(), others));
+    GLYD_ASSIGN_OR_RETURN(grpc_socket_, Bind(config_.socket, others));
+    GLYD_ASSIGN_OR_RETURN(broker_socket_, Bind(config_.broker_socket(), others));
   }
   health_ = NewHealthState(&daemon_);
   metrics_ = NewMetrics(&daemon_);
@@ -258,9 +257,9 @@ absl::Status Glydd::StartServers() {
     models_->EndSession(session);
     arenas_->EndSession(session);
   };
-  broker_ = std::make_unique<Broker>(std::move(broker_socket), std::move(o), &sessions_,
+  broker_ = std::make_unique<Broker>(std::move(broker_socket_), std::move(o), &sessions_,
                                      models_.get(), arenas_.get());
-  acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket), [this, allowed](UniqueFd s) {
+  acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket_), [this, allowed](UniqueFd s) {
     const auto peer = GetPeerCredentials(s.get());
     if (!peer.ok() || !allowed.Allows(peer->uid, peer->gid, peer->pid)) return;
     if (cap_.Admit(s, peer->pid)) return server_->Take(std::move(s));
@@ -330,22 +329,24 @@ int Glydd::WaitForEnd(const sigset_t& signals) {
 int Glydd::Run(const sigset_t& signals) {
   // Others that the operator listed have to pass through to the sockets.
   const bool others = !config_.allow_uids.empty() || !config_.allow_gids.empty();
-  for (const auto& [dir, mode] :
-       {std::pair(ParentOf(config_.socket), others ? 0711 : 0700), std::pair(config_.state, 0700)})
-    if (absl::Status s = MakeDirectory(dir, mode); !s.ok()) return Fail(kBadConfig, s);
-  auto socket_lock = LockFile::Acquire(config_.socket + ".lock");
-  if (!socket_lock.ok())
-    return Fail(absl::IsAlreadyExists(socket_lock.status()) ? kLockHeld : kBadConfig,
-                socket_lock.status());
-  // Of another socket's name in one directory, but one broker's.
-  auto broker_lock = LockFile::Acquire(config_.broker_socket() + ".lock");
-  if (!broker_lock.ok())
-    return Fail(absl::IsAlreadyExists(broker_lock.status()) ? kLockHeld : kBadConfig,
-                broker_lock.status());
-  auto state_lock = LockFile::Acquire(config_.state + "/lock");
-  if (!state_lock.ok())
-    return Fail(absl::IsAlreadyExists(state_lock.status()) ? kLockHeld : kBadConfig,
-                state_lock.status());
+  grpc_socket_ = Activated("grpc"), broker_socket_ = Activated("broker");
+  own_sockets_ = !grpc_socket_ || !broker_socket_;
+  std::vector<std::string> wanted;
+  if (own_sockets_) {
+    if (absl::Status s = MakeDirectory(ParentOf(config_.socket), others ? 0711 : 0700); !s.ok())
+      return Fail(kBadConfig, s);
+    // Of another socket's name in one directory, but one broker's.
+    wanted = {config_.socket + ".lock", config_.broker_socket() + ".lock"};
+  }  // Else their directory is the service manager's, and who has them.
+  if (absl::Status s = MakeDirectory(config_.state, 0700); !s.ok()) return Fail(kBadConfig, s);
+  wanted.push_back(config_.state + "/lock");
+  std::vector<LockFile> locks;
+  for (const std::string& path : wanted) {
+    auto lock = LockFile::Acquire(path);
+    if (!lock.ok())
+      return Fail(absl::IsAlreadyExists(lock.status()) ? kLockHeld : kBadConfig, lock.status());
+    locks.push_back(*std::move(lock));
+  }
   if (absl::Status s = CheckPlaces(config_); !s.ok()) return Fail(kBadConfig, s);
   auto roots = Roots::Open(config_.roots);
   if (!roots.ok()) return Fail(kBadConfig, roots.status());
