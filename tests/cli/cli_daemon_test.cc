@@ -104,6 +104,17 @@ TEST_F(CliDaemon, LoadsListsShowsAndUnloads) {
   EXPECT_THAT(Ask({"ps"}).at("models"), IsEmpty());
 }
 
+TEST_F(CliDaemon, BenchesGiveTheirTimes) {
+  Load("a");
+  const Json attach = Ask({"bench", "attach", "a", "--n", "3"});
+  EXPECT_GT(attach.at("attach").at("p50_seconds"), 0);
+  const Json linear = Ask({"bench", "linear", "a", kPack, "--n", "3", "--m", "2"});
+  EXPECT_EQ(linear.at("m"), 2);
+  ASSERT_EQ(linear.at("times").size(), 4u);
+  for (const Json& row : linear.at("times")) EXPECT_GT(row.at("p50_seconds"), 0) << row.dump();
+  EXPECT_THAT(Glyd({"bench", "linear", "a", "zz"}).err, HasSubstr("has no pack \"zz\""));
+}
+
 TEST_F(CliDaemon, HashIsWhatTheManifestSays) {
   for (const char* layout : {"mma", "mma12"}) {
     Load(layout, layout);
