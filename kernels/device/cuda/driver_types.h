@@ -8,6 +8,13 @@
 // toolkit. Where a toolkit is installed, driver_abi_test.cc compares all of it with the toolkit's
 // cuda.h.
 
+// The toolkit's own names, so that a CUstream of a caller is a Stream of ours.
+struct CUctx_st;
+struct CUmod_st;
+struct CUfunc_st;
+struct CUstream_st;
+struct CUevent_st;
+
 namespace glyd::cu {
 
 enum Result : int {
