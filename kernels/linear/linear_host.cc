@@ -21,6 +21,10 @@ namespace {
 // holds.
 constexpr uint64_t kPassRows = 64;
 
+// Multiply-adds that are worth a thread more: starting one costs about 50 us, as long as half of
+// these take with mma12.
+constexpr uint64_t kThreadProducts = 1 << 20;
+
 // The default floating-point modes for a scope: a caller that flushes subnormals or rounds
 // otherwise must not change the bits.
 class DefaultFloatModes {
@@ -110,7 +114,10 @@ void RunPass(const Pass& pass, int threads) {
       MultiplyRowBlock(pass, rb, sums.data());
   };
   std::vector<std::thread> helpers;
-  const uint64_t wanted = std::min<uint64_t>(std::max(threads, 1), row_blocks) - 1;
+  const PackMeta& w = pass.args.pack.meta;
+  const uint64_t worth = 1 + w.rows * w.cols * pass.m / kThreadProducts;
+  const uint64_t wanted =
+      std::min<uint64_t>({static_cast<uint64_t>(std::max(threads, 1)), row_blocks, worth}) - 1;
   for (uint64_t t = 0; t < wanted; ++t) {
     // Where no more threads are to be had, those there are do the work.
     try {
