@@ -1,11 +1,13 @@
 #include "base/socket.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -133,6 +135,31 @@ absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int backlog) {
   if (bound != 0) return ErrnoStatus(error, absl::StrCat("socket ", Printable(path)));
   if (::listen(s.get(), backlog) != 0)
     return ErrnoStatus(errno, absl::StrCat("socket ", Printable(path)));
+  return s;
+}
+
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, absl::string_view what) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos)
+    return absl::InvalidArgumentError(absl::StrCat(what, " ", address, ": not HOST:PORT"));
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
+  if (error != 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " ", address, ": ", ::gai_strerror(error)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  UniqueFd s(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int one = 1;
+  // No SO_REUSEPORT: a second daemon on one port must fail, not share it.
+  if (!s || ::setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+      ::bind(s.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(s.get(), 1024) != 0)
+    return ErrnoStatus(errno, absl::StrCat(what, " ", address));
   return s;
 }
 

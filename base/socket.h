@@ -35,6 +35,10 @@ absl::StatusOr<Frame> RecvFrame(int socket, size_t max_bytes);
 absl::StatusOr<UniqueFd> ListenUnix(const std::string& path, int backlog);
 absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path);
 
+// A listening TCP socket at "HOST:PORT" or "[HOST]:PORT"; AlreadyExists where another has the port.
+// `what` opens the errors' texts.
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, absl::string_view what);
+
 struct PeerCredentials {
   int pid = 0;
   unsigned uid = 0, gid = 0;

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/socket.h"
+#include "base/status_macros.h"
 #include "base/version.h"
 
 namespace glyd {
@@ -119,7 +121,9 @@ class PrometheusMetrics : public Metrics, public std::enable_shared_from_this<Pr
     try {
       exposer_ = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/1);
     } catch (const std::exception& e) {
-      return absl::InvalidArgumentError(absl::StrCat("metrics at ", address, ": ", e.what()));
+      // It does not say why; binding does.
+      GLYD_RETURN_IF_ERROR(ListenTcp(address, "metrics").status());
+      return absl::InvalidArgumentError(absl::StrCat("metrics ", address, ": ", e.what()));
     }
     exposer_->RegisterCollectable(registry_);
     exposer_->RegisterCollectable(state_);

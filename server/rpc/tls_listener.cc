@@ -1,7 +1,5 @@
 #include "server/rpc/tls_listener.h"
 
-#include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -11,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
+#include "base/socket.h"
 #include "base/status_macros.h"
 #include "server/core/log.h"
 
@@ -20,29 +18,6 @@ namespace {
 
 // Certificates that live for an hour and connections that never end would pile servers up.
 constexpr size_t kMaxServers = 4;
-
-absl::StatusOr<UniqueFd> ListenTcp(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
-  if (error != 0)
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen ", address, ": ", ::gai_strerror(error)));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
-  UniqueFd s(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int one = 1;
-  // No SO_REUSEPORT: a second daemon on one port must fail, not share it.
-  if (!s || ::setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-      ::bind(s.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(s.get(), 1024) != 0)
-    return ErrnoStatus(errno, absl::StrCat("listen ", address));
-  return s;
-}
 
 }  // namespace
 
@@ -62,7 +37,7 @@ absl::StatusOr<std::unique_ptr<TlsListener>> TlsListener::Start(const std::strin
       new TlsListener(std::move(files), daemon, std::move(health), std::move(metrics)));
   GLYD_ASSIGN_OR_RETURN(TlsMaterial material, LoadTls(out->files_));
   GLYD_RETURN_IF_ERROR(out->Use(std::move(material)));
-  GLYD_ASSIGN_OR_RETURN(UniqueFd socket, ListenTcp(address));
+  GLYD_ASSIGN_OR_RETURN(UniqueFd socket, ListenTcp(address, "listen"));
   out->acceptor_ =
       std::make_unique<Acceptor>(std::move(socket), [listener = out.get(), cap](UniqueFd s) {
         if (!cap->Admit(s, /*peer=*/0)) return;

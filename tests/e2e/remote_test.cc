@@ -256,6 +256,10 @@ TEST_F(RemoteTest, BadFilesAndPortsExit78) {
   DaemonProcess first(dir_.path(), Arguments());
   ASSERT_TRUE(first.ready());
   EXPECT_EQ(exit_of(Arguments(), absl::StrCat("127.0.0.1:", port_)), 75);
+  EXPECT_EQ(exit_of({"--metrics", absl::StrCat("127.0.0.1:", port_)},
+                    absl::StrCat("metrics 127.0.0.1:", port_)),
+            75);
+  EXPECT_EQ(exit_of({"--metrics", "192.0.2.1:9"}, "metrics 192.0.2.1:9"), 78);
 }
 
 TEST_F(RemoteTest, MetricsTellOfCalls) {
