@@ -85,24 +85,46 @@ std::string KnownArchitectures() {
 
 absl::Span<const absl::Span<const absl::string_view>> MergedGroups() { return kMergedGroups; }
 
-std::string SourceName(const Family* family, absl::string_view name) {
-  absl::string_view below = name;
-  if (family == nullptr || !absl::ConsumePrefix(&below, "model.layers.")) return std::string(name);
-  const size_t dot = below.find('.');
+namespace {
+
+// What follows "model.layers.N." in a name; empty where that is not how it starts.
+absl::string_view BelowLayer(absl::string_view name) {
   uint64_t layer;
-  if (dot == absl::string_view::npos || !absl::SimpleAtoi(below.substr(0, dot), &layer))
-    return std::string(name);
-  below.remove_prefix(dot + 1);
-  const absl::string_view prefix = name.substr(0, name.size() - below.size());
-  for (const BlockRule& block : family->layer) {
-    for (const ModuleRule& m : block.modules) {
-      if (m.source.empty()) continue;
-      const absl::string_view weight = m.kind == Kind::kExperts ? "" : ".weight";
-      if (below == absl::StrCat(block.path, ".", m.path, weight))
-        return absl::StrCat(prefix, block.path, ".", m.source);
-    }
-  }
-  return std::string(name);
+  if (!absl::ConsumePrefix(&name, "model.layers.")) return "";
+  const size_t dot = name.find('.');
+  if (dot == absl::string_view::npos || !absl::SimpleAtoi(name.substr(0, dot), &layer)) return "";
+  return name.substr(dot + 1);
+}
+
+// f(block, module) for each module that the family renames, until one gives true.
+template <typename F>
+bool AnyRenamed(const Family* family, F f) {
+  if (family == nullptr) return false;
+  for (const BlockRule& block : family->layer)
+    for (const ModuleRule& m : block.modules)
+      if (!m.source.empty() && f(block, m)) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string SourceName(const Family* family, absl::string_view name) {
+  const absl::string_view below = BelowLayer(name);
+  std::string source(name);
+  AnyRenamed(family, [&](const BlockRule& block, const ModuleRule& m) {
+    const absl::string_view weight = m.kind == Kind::kExperts ? "" : ".weight";
+    if (below != absl::StrCat(block.path, ".", m.path, weight)) return false;
+    source = absl::StrCat(name.substr(0, name.size() - below.size()), block.path, ".", m.source);
+    return true;
+  });
+  return source;
+}
+
+bool IsSourceName(const Family* family, absl::string_view name) {
+  const absl::string_view below = BelowLayer(name);
+  return AnyRenamed(family, [&](const BlockRule& block, const ModuleRule& m) {
+    return below == absl::StrCat(block.path, ".", m.source);
+  });
 }
 
 }  // namespace glyd

@@ -56,6 +56,8 @@ absl::Span<const absl::Span<const absl::string_view>> MergedGroups();
 // The checkpoint's name of a tensor that the save calls `name`: another one where the family
 // renames it.
 std::string SourceName(const Family* family, absl::string_view name);
+// true for a name that the family's saves do not hold, because they rename it.
+bool IsSourceName(const Family* family, absl::string_view name);
 
 }  // namespace glyd
 

@@ -304,6 +304,33 @@ TEST_F(TrapTest, SingleFile) {
   EXPECT_TRUE(testing::Verify(out_).ok());
 }
 
+// config.json names a family whose saves rename tensors; one of --any does not.
+TEST_F(TrapTest, AnySaveOfARenamingFamilyKeepsItsNames) {
+  const std::string block = "model.layers.0.block_sparse_moe.";
+  const TestTensor embedding = {
+      .name = "model.embed_tokens.weight", .shape = {128, 64}, .data = Bf16(8192, 1)};
+  const TestTensor router = {
+      .name = block + "router.weight", .shape = {64, 64}, .data = Bf16(4096, 2)};
+  const TestTensor source_router = {
+      .name = block + "router.layer.weight", .shape = {4, 64}, .data = Bf16(256, 3)};
+  const TestTensor experts = {
+      .name = block + "experts.gate_up_proj", .shape = {4, 64, 64}, .data = Bf16(16384, 4)};
+  const std::vector<std::vector<TestTensor>> models = {
+      {embedding, experts}, {router, experts}, {source_router, experts}, {source_router, router}};
+  for (const std::vector<TestTensor>& tensors : models) {
+    for (const std::string& dir : {model_, dir_ / "back"}) fs::remove_all(dir);
+    WriteModel(model_, tensors,
+               R"({"architectures":["GraniteMoeForCausalLM"],"num_hidden_layers":1})");
+    PackOptions options;
+    options.any = true;
+    options.force = true;
+    ASSERT_TRUE(Pack(model_, out_, options).ok());
+    const absl::Status unpacked = testing::Unpack(out_, dir_ / "back");
+    ASSERT_TRUE(unpacked.ok()) << unpacked;
+    EXPECT_EQ(TensorsOf(dir_ / "back"), TensorsOf(model_)) << tensors[0].name;
+  }
+}
+
 TEST_F(TrapTest, ShardedSave) {
   WriteModel(model_, TinyTensors());
   for (const Layout layout : {Layout::kMma, Layout::kMma12}) {

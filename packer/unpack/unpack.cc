@@ -33,6 +33,7 @@ class Unpacker : public TensorSink {
     const absl::StatusOr<ModelConfig> config = ModelConfig::Read(save_dir);
     if (!config.ok() && !absl::IsNotFound(config.status())) return config.status();
     const Family* family = config.ok() ? FindFamily(config->architecture) : nullptr;
+    if (HasSourceNames(family)) family = nullptr;
     const bool tied = family != nullptr && config->tie_word_embeddings.value_or(false);
     size_t n = 0;
     for (const SavedPack& p : save_.packs)
@@ -48,7 +49,13 @@ class Unpacker : public TensorSink {
     absl::c_sort(order_, [&](size_t a, size_t b) {
       return outputs_[a].tensor.name < outputs_[b].tensor.name;
     });
-    for (size_t i : order_) tensors_.push_back(outputs_[i].tensor);
+    for (size_t i : order_) {
+      StoredTensor& t = outputs_[i].tensor;
+      if (!tensors_.empty() && tensors_.back().name == t.name)
+        return absl::InvalidArgumentError(absl::StrCat("two tensors of the save are \"",
+                                                       Printable(t.name), "\" in the checkpoint"));
+      tensors_.push_back(t);
+    }
     for (StoredTensor& t : tensors_) {
       GLYD_ASSIGN_OR_RETURN(t.bytes, TensorBytes(t.dtype, t.shape));
     }
@@ -98,6 +105,20 @@ class Unpacker : public TensorSink {
     bool written = false;
     FileWriter::Stream stream;
   };
+
+  // true for a save that holds names as the checkpoint had them though its config.json is a
+  // family's: one of --any. glyd.json does not say so; what a family's save never holds does.
+  bool HasSourceNames(const Family* family) const {
+    if (family == nullptr) return false;
+    // A family's embedding stays as it is, and of what is renamed only experts are packed.
+    for (const SavedPack& p : save_.packs)
+      for (const PackMember& m : p.members)
+        if (m.name == kEmbedding || IsSourceName(family, m.name) ||
+            (p.experts == 0 && SourceName(family, m.name) != m.name))
+          return true;
+    return absl::c_any_of(save_.tensors,
+                          [&](const RawTensor& r) { return IsSourceName(family, r.tensor.name); });
+  }
 
   bool IsCopyOfEmbedding(const RawTensor& head) const {
     return absl::c_any_of(save_.tensors, [&](const RawTensor& r) {
