@@ -51,9 +51,10 @@ absl::StatusOr<UniqueFd> Lock(int parent, const std::string& name, absl::string_
     if (::fstatat(parent, name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
         ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
       continue;
+    // For the message above alone: a full disk is told of where its bytes are counted.
     const std::string pid = absl::StrCat(::getpid());
-    if (::ftruncate(fd.get(), 0) != 0) return ErrnoStatus(errno, name);
-    GLYD_RETURN_IF_ERROR(PwriteFull(fd.get(), pid.data(), pid.size(), 0, name));
+    if (::ftruncate(fd.get(), 0) == 0)
+      PwriteFull(fd.get(), pid.data(), pid.size(), 0, name).IgnoreError();
     return fd;
   }
 }
@@ -95,6 +96,7 @@ struct Staging::State {
   Dir parent;
   std::string name, temp, lock_name, shown;
   bool replaces = false;
+  mode_t mode = 0;  // of what is replaced
   bool done = false;
   UniqueFd lock, dir;
 
@@ -136,6 +138,7 @@ absl::Status Staging::State::CheckOutput(const Options& options) {
         absl::StrCat(shown, ": is there already (--force replaces it)"));
   if (!S_ISDIR(st.st_mode))
     return absl::InvalidArgumentError(absl::StrCat(shown, ": is there and is no directory"));
+  const struct stat old = st;
   GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> files, ListAt(parent.fd(), name));
   bool ours = files.empty();
   for (const std::string& f : files) {
@@ -156,6 +159,7 @@ absl::Status Staging::State::CheckOutput(const Options& options) {
                                                    absl::StrJoin(options.replaceable, ", "),
                                                    ": not replaced"));
   replaces = true;
+  mode = old.st_mode & 07777;
   return absl::OkStatus();
 }
 
@@ -175,14 +179,15 @@ absl::Status Staging::State::MakeTemp() {
     if (::getrandom(random, sizeof random, 0) != sizeof random)
       return ErrnoStatus(errno, "getrandom");
     const std::string n = absl::StrCat(".", name, ".glyd-tmp-", ::getpid(), "-", Hex(random));
-    if (::mkdirat(parent.fd(), n.c_str(), 0777) != 0) {
+    if (::mkdirat(parent.fd(), n.c_str(), replaces ? 0700 : 0777) != 0) {
       if (errno == EEXIST) continue;
       return ErrnoStatus(errno, absl::StrCat("a directory beside ", shown));
     }
     temp = n;
     dir =
         UniqueFd(::openat(parent.fd(), n.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-    return dir ? absl::OkStatus() : ErrnoStatus(errno, shown);
+    if (!dir) return ErrnoStatus(errno, shown);
+    return absl::OkStatus();
   }
 }
 
@@ -269,6 +274,8 @@ absl::Status Staging::Publish() {
   State& s = *state_;
   GLYD_RETURN_IF_ERROR(Sync(s.dir.get(), s.shown));
   if (s.replaces) {
+    // Who might read the old output may read the new one, and nobody else.
+    if (::fchmod(s.dir.get(), s.mode) != 0) return ErrnoStatus(errno, s.shown);
     const int parent = s.parent.fd();
     if (Rename(parent, s.temp, s.name, RENAME_EXCHANGE) != 0) {
       if (errno != EINVAL && errno != ENOSYS)

@@ -586,6 +586,20 @@ TEST_F(TrapTest, FullByFileSizeLimit) {
   EXPECT_THAT(testing::ListDir(dir_.path()), ElementsAre("model"));
 }
 
+TEST_F(TrapTest, ForceKeepsTheDirectorysMode) {
+  WriteModel(model_, TinyTensors());
+  ASSERT_TRUE(Pack(model_, out_).ok());
+  for (const fs::perms mode :
+       {fs::perms::owner_all, fs::perms::owner_read | fs::perms::owner_exec}) {
+    fs::permissions(out_, mode);
+    PackOptions options;
+    options.force = true;
+    ASSERT_TRUE(Pack(model_, out_, options).ok());
+    EXPECT_EQ(fs::status(out_).permissions(), mode);
+  }
+  fs::permissions(out_, fs::perms::owner_all);
+}
+
 TEST_F(TrapTest, FullFileSystem) {
   WriteModel(model_, FiveMegabytes());
   WriteModel(dir_ / "small", TinyTensors());
@@ -598,8 +612,15 @@ TEST_F(TrapTest, FullFileSystem) {
     PackOptions options;
     options.any = true;
     const absl::Status full = Pack(model_, dir_ / "disk/out", options).status();
-    const size_t left = testing::ListDir(dir_ / "disk").size();
+    size_t left = testing::ListDir(dir_ / "disk").size();
     const absl::Status next = Pack(dir_ / "small", dir_ / "disk/out").status();
+    // Not a byte free: that must be told of the save, not of what is written first.
+    std::ofstream fill(dir_ / "disk/fill");
+    while (fill << std::string(4096, 'x') << std::flush) {
+    }
+    const absl::Status none = Pack(dir_ / "small", dir_ / "disk/other").status();
+    left += testing::ListDir(dir_ / "disk").size() - 2;
+    if (!absl::StrContains(none.message(), "needs")) return none.ToString();
     return absl::StrCat(full.ToString(), "; left ", left, "; next ", next.ToString());
   });
   if (text == "no mount") GTEST_SKIP() << "this process may not mount a tmpfs";
