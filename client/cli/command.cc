@@ -109,17 +109,17 @@ std::string CommandLine::BashCompletion() const {
   std::string cases;
   for (const CLI::App* verb : app_->get_subcommands({})) {
     verbs.push_back(verb->get_name());
-    absl::StrAppend(&cases, "    ", verb->get_name(), ") words=\"",
+    absl::StrAppend(&cases, "    ", verb->get_name(), ") choices=\"",
                     absl::StrJoin(Words(*verb), " "), "\" ;;\n");
   }
   const std::string name = app_->get_name();
   return absl::StrCat(
-      "_", name, "() {\n  local verb= word words\n",
-      "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n", "    case \" ",
+      "_", name, "() {\n  local verb= word choices\n",
+      "  for word in \"${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}\"; do\n", "    case \" ",
       absl::StrJoin(verbs, " "), " \" in *\" $word \"*) verb=$word; break ;; esac\n  done\n",
-      "  case \"$verb\" in\n", cases, "    *) words=\"", absl::StrJoin(Words(*app_), " "),
+      "  case \"$verb\" in\n", cases, "    *) choices=\"", absl::StrJoin(Words(*app_), " "),
       "\" ;;\n  esac\n",
-      "  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n",
+      "  COMPREPLY=($(compgen -W \"$choices\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n",
       "complete -o default -F _", name, " ", name, "\n");
 }
 

@@ -9,9 +9,17 @@
 namespace glyd::cli {
 namespace {
 
+// For zsh both to be sourced and to be found in fpath as _glyd: there the file is the function's
+// body, which the script's own takes the place of, and the first completion has still to be made.
+constexpr char kZshBefore[] =
+    "#compdef glyd\n"
+    "autoload -U +X bashcompinit && bashcompinit\n";
+constexpr char kZshAfter[] =
+    "[[ ${funcstack[1]} != _glyd ]] || _bash_complete -o default -F _glyd\n";
+
 absl::Status Run(const Cli& cli, const CommandLine& line, const std::string& shell) {
-  const char* before = shell == "zsh" ? "autoload -U +X bashcompinit && bashcompinit\n" : "";
-  cli.Print(absl::StrCat(before, line.BashCompletion()));
+  const bool zsh = shell == "zsh";
+  cli.Print(absl::StrCat(zsh ? kZshBefore : "", line.BashCompletion(), zsh ? kZshAfter : ""));
   return absl::OkStatus();
 }
 
