@@ -120,7 +120,12 @@ if(TARGET glyd)
   glyd_written(OUT _glyd DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions DEPENDS glyd
     COMMAND $<TARGET_FILE:glyd> completion zsh > ${PROJECT_BINARY_DIR}/install/_glyd)
 endif()
-install(FILES README.md LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/glydd)
+install(FILES README.md CHANGELOG.md SECURITY.md LICENSE NOTICE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/glydd)
+# The texts of what is compiled in: nothing else that is installed brings them.
+foreach(package libcli11-dev nlohmann-json3-dev)
+  install(FILES /usr/share/doc/${package}/copyright OPTIONAL
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/glydd/third-party RENAME ${package})
+endforeach()
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/glydd)
 
 set(system COMPONENT system EXCLUDE_FROM_ALL)
