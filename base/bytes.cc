@@ -89,6 +89,15 @@ std::string Printable(absl::string_view data, size_t max) {
   return out;
 }
 
+bool IsUtf8(absl::string_view data) {
+  while (!data.empty()) {
+    const size_t n = Utf8Length(data);
+    if (n == 0) return false;
+    data.remove_prefix(n);
+  }
+  return true;
+}
+
 std::string Hex(absl::Span<const uint8_t> bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out(bytes.size() * 2, '\0');

@@ -48,6 +48,8 @@ absl::StatusOr<uint64_t> ParseBytes(absl::string_view text);
 // "..." where longer.
 std::string Printable(absl::string_view data, size_t max = 200);
 
+bool IsUtf8(absl::string_view data);
+
 // Lower-case hex.
 std::string Hex(absl::Span<const uint8_t> bytes);
 

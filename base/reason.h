@@ -12,6 +12,9 @@ namespace glyd {
 // gRPC as google.rpc.ErrorInfo. The payload's key, its value the reason's text:
 inline constexpr char kReasonPayload[] = "type.glyd/reason";
 
+// Of a ResourceExhausted for want of memory, where others are for want of disk.
+inline constexpr char kReasonNoMemory[] = "NO_MEMORY";
+
 inline absl::Status WithReason(absl::Status status, absl::string_view reason) {
   if (!status.ok() && !reason.empty()) status.SetPayload(kReasonPayload, absl::Cord(reason));
   return status;

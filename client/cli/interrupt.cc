@@ -25,12 +25,14 @@ void Handle(int signal) {
 
 void InstallSignalHandlers() {
   on_terminal = ::isatty(STDERR_FILENO) == 1;
-  struct sigaction action = {};
+  struct sigaction action = {}, inherited;
   action.sa_handler = Handle;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM})
+    // One that was ignored before (nohup, a shell's background job) stays so.
+    if (::sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler != SIG_IGN)
+      ::sigaction(signal, &action, nullptr);
   // A file that grows past its limit and a reader that left are errors of the write, told with its
   // name.
   ::signal(SIGXFSZ, SIG_IGN);

@@ -3,9 +3,10 @@
 
 namespace glyd::cli {
 
-// SIGINT and SIGTERM. At first they end the process at once with 128 + their number: a call to the
-// daemon has nothing here to tidy up. While a CancelOnSignal lives they are only noted, and the
-// work at hand stops by itself and tidies up; the same signal a second time ends the process.
+// SIGHUP, SIGINT, SIGQUIT and SIGTERM. At first they end the process at once with 128 + their
+// number: a call to the daemon has nothing here to tidy up. While a CancelOnSignal lives they are
+// only noted, and the work at hand stops by itself and tidies up; the same signal a second time
+// ends the process.
 void InstallSignalHandlers();
 
 class CancelOnSignal {

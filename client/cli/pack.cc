@@ -1,5 +1,6 @@
 #include "packer/pack/pack.h"
 
+#include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +45,7 @@ void Report(const Cli& cli, const Flags& f, const PackSummary& s, absl::Duration
                        {"saved_bytes", s.saved_bytes},
                        {"pack_bytes", s.pack_bytes},
                        {"raw_bytes", s.raw_bytes},
+                       {"warnings", s.warnings},
                        {"bits_per_weight", BitsAWeight(s)},
                        {"seconds", absl::ToDoubleSeconds(took)}});
     return;
@@ -85,6 +87,8 @@ absl::Status RunHere(const Cli& cli, const Flags& f) {
     summary = PackModel(source.dir, out.parent, out.name, options, bar);
   }
   GLYD_RETURN_IF_ERROR(summary.status());
+  for (const std::string& w : summary->warnings)
+    std::fprintf(stderr, "glyd: warning: %s\n", Printable(w, 1000).c_str());
   Report(cli, f, *summary, absl::Now() - start);
   return absl::OkStatus();
 }

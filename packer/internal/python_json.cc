@@ -2,8 +2,12 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 
 namespace glyd {
 namespace {
@@ -47,7 +51,73 @@ uint32_t TakeCodePoint(absl::string_view* s) {
   return good ? v : 0xDC00 + c;
 }
 
+void AppendUtf8(uint32_t v, std::string* out) {
+  const auto byte = [out](uint32_t b) { out->push_back(static_cast<char>(b)); };
+  if (v < 0x80) return byte(v);
+  if (v < 0x800) {
+    byte(0xC0 | v >> 6);
+  } else if (v < 0x10000) {
+    byte(0xE0 | v >> 12);
+    byte(0x80 | (v >> 6 & 0x3F));
+  } else {
+    byte(0xF0 | v >> 18);
+    byte(0x80 | (v >> 12 & 0x3F));
+    byte(0x80 | (v >> 6 & 0x3F));
+  }
+  byte(0x80 | (v & 0x3F));
+}
+
+// Takes four hex digits off the front of `s`.
+bool TakeHex4(absl::string_view* s, uint32_t* v) {
+  const absl::string_view digits = s->substr(0, 4);
+  s->remove_prefix(digits.size());
+  return digits.size() == 4 && absl::c_all_of(digits, absl::ascii_isxdigit) &&
+         absl::SimpleHexAtoi(digits, v);
+}
+
+// What follows "\\u"; of a pair of surrogates, both.
+bool TakeUnicode(absl::string_view* s, std::string* out) {
+  uint32_t v, low;
+  if (!TakeHex4(s, &v)) return false;
+  if (v >= 0xDC80 && v <= 0xDCFF) {
+    out->push_back(static_cast<char>(v - 0xDC00));
+    return true;
+  }
+  if (v >= 0xD800 && v < 0xDC00) {
+    if (!absl::ConsumePrefix(s, "\\u") || !TakeHex4(s, &low) || low < 0xDC00 || low > 0xDFFF)
+      return false;
+    v = 0x10000 + ((v - 0xD800) << 10 | (low - 0xDC00));
+  } else if (v >= 0xDC00 && v < 0xE000) {
+    return false;
+  }
+  AppendUtf8(v, out);
+  return true;
+}
+
 }  // namespace
+
+std::optional<std::string> FromPythonString(absl::string_view s) {
+  if (!absl::ConsumePrefix(&s, "\"") || !absl::ConsumeSuffix(&s, "\"")) return std::nullopt;
+  std::string out;
+  while (!s.empty()) {
+    const char c = s[0];
+    s.remove_prefix(1);
+    if (c != '\\') {
+      if (c == '"' || static_cast<uint8_t>(c) < 0x20) return std::nullopt;
+      out += c;
+      continue;
+    }
+    if (s.empty()) return std::nullopt;
+    const char e = s[0];
+    s.remove_prefix(1);
+    static constexpr absl::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+    if (const size_t i = kNames.find(e); i != absl::string_view::npos)
+      out += kMeanings[i];
+    else if (e != 'u' || !TakeUnicode(&s, &out))
+      return std::nullopt;
+  }
+  return out;
+}
 
 std::string PythonString(absl::string_view s) {
   std::string out = "\"";

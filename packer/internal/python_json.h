@@ -2,6 +2,7 @@
 #define GLYD_PACKER_INTERNAL_PYTHON_JSON_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,11 @@ namespace glyd {
 // (two of them past U+FFFF), a byte that is not UTF-8 as the lone surrogate that Python reads it as
 // (U+DC80 to U+DCFF).
 std::string PythonString(absl::string_view s);
+
+// The bytes of a JSON string, quotes included, that such a writer made: PythonString backwards, and
+// the same for escapes that it does not use. A lone surrogate that is none of its own is refused,
+// as is anything that is no string.
+std::optional<std::string> FromPythonString(absl::string_view quoted);
 
 // `s` as a JSON string the way safetensors' own writer does: UTF-8 as it is, escapes for what JSON
 // demands.

@@ -39,5 +39,19 @@ TEST(PythonJsonTest, Indents) {
             "{\n  \"a\": [\n    1,\n    false\n  ],\n  \"b\": {},\n  \"c\": [],\n  \"d\": null\n}");
 }
 
+// What PythonString writes comes back, whatever the bytes; what no such writer makes does not.
+TEST(PythonJsonTest, FromPythonString) {
+  for (const std::string& s :
+       {std::string(), std::string("a/b"), std::string("\"\\\b\f\n\r\t\x01\x7f", 9),
+        std::string("\0", 1), std::string("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"),
+        std::string("\xff\xc3 \xed\xa0\x80\xf0\x9f")})
+    EXPECT_EQ(FromPythonString(PythonString(s)), s) << PythonString(s);
+  EXPECT_EQ(FromPythonString(R"("\/\u00E9")"), "/\xc3\xa9");
+  for (const char* bad :
+       {"", "\"", "x", "\"a", R"("\x")", R"("\u12")", R"("\ud800")", R"("\ud800\u0041")",
+        R"("\udc00")", R"("\udfff")", R"("\")", "\"\n\"", R"("a"b")", "12"})
+    EXPECT_EQ(FromPythonString(bad), std::nullopt) << bad;
+}
+
 }  // namespace
 }  // namespace glyd

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "packer/internal/json.h"
+#include "packer/internal/looks_like.h"
 
 namespace glyd {
 namespace {
@@ -21,7 +22,7 @@ absl::StatusOr<ModelConfig> ModelConfig::Read(const Dir& dir) {
   if (absl::IsNotFound(file.status()))
     return absl::NotFoundError(absl::StrCat(Printable(dir.name(), 4096), ": no ", kConfigFile));
   if (!file.ok()) return file.status();
-  GLYD_ASSIGN_OR_RETURN(std::string text, ReadWhole(file->fd.get(), kMaxConfigBytes, shown));
+  GLYD_ASSIGN_OR_RETURN(std::string text, ReadJson(file->fd.get(), kMaxConfigBytes, shown));
   return Parse(std::move(text), shown);
 }
 
@@ -40,8 +41,10 @@ absl::StatusOr<ModelConfig> ModelConfig::Parse(std::string json, absl::string_vi
                                                : absl::OkStatus();
           });
         }
-        if (key == "num_hidden_layers") return json::GetUint(v, what, &c.num_hidden_layers);
-        if (key == "num_local_experts") return json::GetUint(v, what, &c.num_local_experts);
+        if (key == "num_hidden_layers")
+          return json::GetUint(v, what, &c.num_hidden_layers.emplace());
+        if (key == "num_local_experts")
+          return json::GetUint(v, what, &c.num_local_experts.emplace());
         const bool tie = key == "tie_word_embeddings", attention = key == "attention_bias";
         if (!tie && !attention && key != "mlp_bias") return absl::OkStatus();
         // Some writers say null where they mean the default.

@@ -14,9 +14,9 @@ namespace glyd {
 // What the packer needs of a model's config.json.
 struct ModelConfig {
   std::string architecture;  // architectures[0]; empty where there is none
-  uint64_t num_hidden_layers = 0;
+  std::optional<uint64_t> num_hidden_layers;
   std::optional<bool> tie_word_embeddings;
-  uint64_t num_local_experts = 0;
+  std::optional<uint64_t> num_local_experts;
   bool attention_bias = false, mlp_bias = false;
 
   // NotFound where there is no config.json; DataLoss where it is none.

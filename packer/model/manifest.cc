@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "packer/internal/json.h"
+#include "packer/internal/python_json.h"
 #include "packer/model/families.h"
 
 namespace glyd {
@@ -46,6 +48,16 @@ absl::Status ReadDigest(sj::value v, absl::string_view what, Digest* out) {
   }
   return good ? absl::OkStatus()
               : Bad(what, absl::StrCat("\"", Printable(hex), "\" is no sha256 in lower-case hex"));
+}
+
+// A string that may be a path of any bytes.
+absl::Status ReadPath(sj::value v, absl::string_view what, std::string* out) {
+  const absl::string_view token = absl::StripAsciiWhitespace(json::View(v.raw_json_token()));
+  simdjson::ondemand::raw_json_string taken;
+  std::optional<std::string> path = FromPythonString(token);
+  if (v.get_raw_json_string().get(taken) || !path.has_value()) return Bad(what, "not a string");
+  *out = *std::move(path);
+  return absl::OkStatus();
 }
 
 absl::Status ReadNumbers(sj::value v, absl::string_view what, std::vector<uint64_t>* out) {
@@ -206,7 +218,7 @@ class Parser {
   }
 
   absl::Status ReadSource(absl::string_view key, sj::value v, absl::string_view what) {
-    if (key == "repo") return json::GetString(v, what, &m_.repo);
+    if (key == "repo") return ReadPath(v, what, &m_.repo);
     if (key != "revision") {
       unknown_.push_back(absl::StrCat("\"source\": \"", Printable(key), "\""));
       return absl::OkStatus();

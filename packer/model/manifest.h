@@ -37,9 +37,9 @@ inline constexpr char kManifestFile[] = "glyd.json";
 
 // glyd.json. Source: docs/format.md, "glyd.json" and "Verify".
 struct Manifest {
-  std::string format;              // "glyd-v1", "glyd-v2", "glyd-v3"
-  std::string version = "0.25.0";  // of the format's writer
-  std::string repo;
+  std::string format;                   // "glyd-v1", "glyd-v2", "glyd-v3"
+  std::string version = "0.25.0";       // of the format's writer
+  std::string repo;                     // may be a path: any bytes
   std::optional<std::string> revision;  // none: null
   Layout layout = Layout::kMma;
   std::vector<ManifestPack> packs;      // in the save's order

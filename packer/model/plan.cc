@@ -51,10 +51,13 @@ class FamilyPlanner {
 
   absl::StatusOr<SavePlan> Run() {
     GLYD_RETURN_IF_ERROR(CheckDtypes());
+    if (!config_.num_hidden_layers.has_value())
+      return absl::InvalidArgumentError(absl::StrCat("config.json has no num_hidden_layers, which ",
+                                                     family_.architecture, " needs"));
     GLYD_ASSIGN_OR_RETURN(const StoredTensor* embedding, Require(kEmbedding));
     const bool embedding_first = embedding->shape.size() == 2 && embedding->shape[1] % 128 == 0;
     if (!embedding_first) AddRaw(rest_, kEmbedding, embedding);
-    for (uint64_t i = 0; i < config_.num_hidden_layers; ++i)
+    for (uint64_t i = 0; i < *config_.num_hidden_layers; ++i)
       for (const BlockRule& block : family_.layer)
         GLYD_RETURN_IF_ERROR(AddBlock(absl::StrCat("model.layers.", i, "."), block));
     GLYD_ASSIGN_OR_RETURN(const StoredTensor* norm, Require(kFinalNorm));
@@ -83,7 +86,7 @@ class FamilyPlanner {
     if (t == nullptr)
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor ", Quoted(name), " is missing in the checkpoint; ", family_.architecture,
-          " with ", config_.num_hidden_layers, " layers has it"));
+          " with ", *config_.num_hidden_layers, " layers has it"));
     used_.insert(t);
     return t;
   }
@@ -125,11 +128,15 @@ class FamilyPlanner {
     const std::string name = absl::StrCat(prefix, rule.path);
     const absl::string_view below = rule.source.empty() ? rule.path : rule.source;
     GLYD_ASSIGN_OR_RETURN(const StoredTensor* t, Require(absl::StrCat(prefix, below)));
-    if (t->shape.size() != 3 || t->shape[0] != config_.num_local_experts)
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", Quoted(t->name), " has ", t->shape.size(), " dimensions, the first ",
-          t->shape.empty() ? 0 : t->shape[0], "; ", config_.num_local_experts,
-          " experts of config.json need 3 dimensions, the first ", config_.num_local_experts));
+    if (!config_.num_local_experts.has_value())
+      return absl::InvalidArgumentError(absl::StrCat("config.json has no num_local_experts, which ",
+                                                     family_.architecture, " needs"));
+    const uint64_t experts = *config_.num_local_experts;
+    if (t->shape.size() != 3 || t->shape[0] != experts)
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", Quoted(t->name), " has ", t->shape.size(),
+                       " dimensions, the first ", t->shape.empty() ? 0 : t->shape[0], "; ", experts,
+                       " experts of config.json need 3 dimensions, the first ", experts));
     if (!IsPackableStack(*t)) {
       AddRaw(rest_, name, t);
       return absl::OkStatus();
@@ -199,8 +206,8 @@ class FamilyPlanner {
     if (tied) {
       if (own != nullptr) {
         used_.insert(own);
-        plan_.notes.push_back(
-            "lm_head.weight of the checkpoint is left out: config.json ties it to the embedding");
+        plan_.dropped_head = own;
+        plan_.embedding = embedding;
       }
       if (!IsPackableMatrix(*embedding)) AddRaw(rest_, kHeadWeight, embedding);
       return absl::OkStatus();
@@ -222,7 +229,7 @@ class FamilyPlanner {
       if (!used_.contains(&t)) unused.push_back(Quoted(t.name));
     if (unused.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        family_.architecture, " with ", config_.num_hidden_layers, " layers has no tensor ",
+        family_.architecture, " with ", *config_.num_hidden_layers, " layers has no tensor ",
         ListSome(unused), "; --any packs a checkpoint tensor by tensor"));
   }
 

@@ -44,6 +44,9 @@ struct PlanItem {
 // What a save of a checkpoint holds, in its order. Points into the checkpoint.
 struct SavePlan {
   std::vector<PlanItem> items;
+  // An output layer of the checkpoint that is not saved, and the embedding that config.json ties it
+  // to; nullptr where there is none.
+  const StoredTensor *dropped_head = nullptr, *embedding = nullptr;
   std::vector<std::string> notes;
 };
 

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "packer/internal/looks_like.h"
 #include "packer/internal/text.h"
 #include "packer/model/plan.h"
 
@@ -90,7 +91,7 @@ absl::StatusOr<Save> Save::Open(const Dir& dir) {
     return absl::NotFoundError(
         absl::StrCat(Printable(dir.name(), 4096), ": no ", kManifestFile, ": not a saved model"));
   if (!file.ok()) return file.status();
-  GLYD_ASSIGN_OR_RETURN(std::string json, ReadWhole(file->fd.get(), kMaxJsonBytes, shown));
+  GLYD_ASSIGN_OR_RETURN(std::string json, ReadJson(file->fd.get(), kMaxJsonBytes, shown));
 
   Save s;
   Sha256 hash;
@@ -99,7 +100,7 @@ absl::StatusOr<Save> Save::Open(const Dir& dir) {
   GLYD_ASSIGN_OR_RETURN(Manifest m, Manifest::Parse(std::move(json), shown));
   s.format = std::move(m.format);
   s.version = std::move(m.version);
-  s.source_repo = std::move(m.repo);
+  s.source_repo = IsUtf8(m.repo) ? std::move(m.repo) : Printable(m.repo, 4096);
   s.source_revision = m.revision.value_or("");
   s.layout = m.layout;
   s.notes = std::move(m.notes);

@@ -38,9 +38,10 @@ struct Save {
   // wrong with them.
   static absl::StatusOr<Save> Open(const Dir& dir);
 
-  std::string format;                        // "glyd-v1", "glyd-v2", "glyd-v3"
-  std::string version;                       // the writer's: "0.25.0"
-  std::string source_repo, source_revision;  // revision: empty where null
+  std::string format;   // "glyd-v1", "glyd-v2", "glyd-v3"
+  std::string version;  // the writer's: "0.25.0"
+  // Repo: a path that is not UTF-8 with escapes. Revision: empty where null.
+  std::string source_repo, source_revision;
   Layout layout = Layout::kMma;
   Digest manifest_sha256 = {};     // of glyd.json's bytes
   std::vector<SavedPack> packs;    // in glyd.json's order

@@ -82,8 +82,9 @@ class FaultTest : public ::testing::Test {
     EXPECT_EQ(Snapshot(dir_ / "model"), before_);
   }
 
-  // Kills a pack at each change that it makes to the disk, until it comes through.
-  void Sweep(bool over_old) {
+  // Kills a pack at each change that it makes to the disk, until it comes through. `more`: what the
+  // file system lacks besides.
+  void Sweep(bool over_old, const std::string& more = "") {
     ASSERT_TRUE(Pack("none", "old").ok());
     const std::vector<std::string> old_save = Snapshot(dir_ / "out");
     fs::remove_all(dir_ / "out");
@@ -97,12 +98,16 @@ class FaultTest : public ::testing::Test {
       if (over_old) {
         ASSERT_TRUE(Pack("none", "old").ok());
       }
-      const Outcome o = Pack(absl::StrCat("kill=", n));
+      const Outcome o = Pack(absl::StrCat("kill=", n, more));
       if (!o.killed()) {
         ASSERT_TRUE(o.ok()) << o.text;
         break;
       }
       ++deaths;
+      if (!more.empty()) {
+        // The next run fails, and must not take with it what the killed one left.
+        EXPECT_THAT(Pack(absl::StrCat("fsync=", EIO, ":1", more)).text, HasSubstr("fsync"));
+      }
       const bool there = fs::exists(dir_ / "out");
       EXPECT_TRUE(there || !over_old);
       if (there) {
@@ -164,7 +169,7 @@ TEST_F(FaultTest, FailingWrites) {
       if (o.ok()) break;
       EXPECT_THAT(o.text, HasSubstr(::strerror(error)));
       if (error != EIO) {
-        EXPECT_THAT(o.text, HasSubstr("the whole save needs"));
+        EXPECT_THAT(o.text, HasSubstr("the whole output needs"));
       }
       ExpectNothing();
     }
@@ -176,7 +181,7 @@ TEST_F(FaultTest, FailingWrites) {
 
 TEST_F(FaultTest, NoRoomAtAll) {
   const Outcome o = Pack(absl::StrCat("fallocate=", ENOSPC, ":0"));
-  EXPECT_THAT(o.text, HasSubstr("the whole save needs"));
+  EXPECT_THAT(o.text, HasSubstr("the whole output needs"));
   ExpectNothing();
   // A file system that cannot reserve is written all the same.
   EXPECT_TRUE(Pack(absl::StrCat("fallocate=", EOPNOTSUPP, ":0")).ok());
@@ -217,6 +222,21 @@ TEST_F(FaultTest, AFileSystemWithoutRenameat2) {
 
 TEST_F(FaultTest, KillSweep) { Sweep(false); }
 TEST_F(FaultTest, KillSweepOverAnOldSave) { Sweep(true); }
+TEST_F(FaultTest, KillSweepOverAnOldSaveWithoutAnExchange) { Sweep(true, ",no-exchange"); }
+
+// A late one: the weights are written, what is small beside them is not.
+TEST_F(FaultTest, FailingSmallWritesTellOfTheSave) {
+  int n = 1;
+  for (; n < 1000; ++n) {
+    SCOPED_TRACE(absl::StrCat("write ", n));
+    const Outcome o = Pack(absl::StrCat("write=", ENOSPC, ":", n));
+    if (o.ok()) break;
+    EXPECT_THAT(o.text, AllOf(HasSubstr("No space left"), HasSubstr("the whole output needs")));
+    ExpectNothing();
+  }
+  EXPECT_GT(n, 2);
+  EXPECT_THAT(Pack(absl::StrCat("fsync=", ENOSPC, ":2")).text, HasSubstr("the whole output needs"));
+}
 
 }  // namespace
 }  // namespace glyd

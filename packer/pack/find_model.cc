@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -16,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "packer/internal/looks_like.h"
 #include "packer/pack/pack.h"
 
 namespace glyd {
@@ -138,9 +140,13 @@ absl::StatusOr<ModelSource> FindModel(const std::string& model) {
     return OpenCached(model);
   }
   if (S_ISDIR(st.st_mode)) return OpenDirectory(model);
-  if (!absl::EndsWith(model, ".safetensors"))
-    return absl::InvalidArgumentError(
-        absl::StrCat(Printable(model, 4096), ": not a directory and no .safetensors file"));
+  if (!absl::EndsWith(model, ".safetensors")) {
+    const UniqueFd fd(::open(model.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const absl::string_view kind = fd ? LooksLike(fd.get()) : "";
+    return absl::InvalidArgumentError(absl::StrCat(Printable(model, 4096),
+                                                   ": not a directory and no .safetensors file",
+                                                   kind.empty() ? "" : "; looks like ", kind));
+  }
   const size_t slash = model.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : model.substr(0, slash + 1);
   GLYD_ASSIGN_OR_RETURN(ModelSource source, OpenDirectory(parent));

@@ -1,5 +1,7 @@
 #include "packer/pack/pack.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "packer/pack/model_packer.h"
 #include "packer/pack/staging.h"
 #include "packer/safetensors/checkpoint.h"
+#include "packer/safetensors/tensor_reader.h"
 #include "packer/safetensors/writer.h"
 
 namespace glyd {
@@ -33,6 +36,22 @@ absl::StatusOr<SavePlan> MakePlan(const Dir& source, const Checkpoint& checkpoin
   if (options.any) return PlanAny(checkpoint);
   GLYD_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Read(source));
   return PlanFamily(config, checkpoint, options.merge);
+}
+
+absl::StatusOr<bool> AreEqual(const Checkpoint& checkpoint, const StoredTensor& a,
+                              const StoredTensor& b, const Progress& progress) {
+  if (a.bytes != b.bytes) return false;
+  constexpr uint64_t kPiece = 1 << 20;
+  std::string of_a(std::min(a.bytes, kPiece), '\0'), of_b = of_a;
+  const TensorReader reader(checkpoint.files());
+  for (uint64_t at = 0; at < a.bytes; at += kPiece) {
+    if (progress.cancelled()) return absl::CancelledError("cancelled");
+    const uint64_t n = std::min(kPiece, a.bytes - at);
+    GLYD_RETURN_IF_ERROR(reader.Read(a, at, n, of_a.data()));
+    GLYD_RETURN_IF_ERROR(reader.Read(b, at, n, of_b.data()));
+    if (std::memcmp(of_a.data(), of_b.data(), n) != 0) return false;
+  }
+  return true;
 }
 
 PackSummary Summarize(const SavePlan& plan, const ModelPacker& packer) {
@@ -61,30 +80,29 @@ uint64_t LeastBytes(const SavePlan& plan, Layout layout) {
   return n;
 }
 
-// Packs into the staging directory; all but publishing.
-absl::StatusOr<PackSummary> Fill(const Dir& source, const SavePlan& plan,
-                                 const Checkpoint& checkpoint, const PackOptions& options,
-                                 Staging& staging, Progress& progress) {
+// Packs into the staging directory, and publishes it.
+absl::StatusOr<PackSummary> Fill(const Dir& source, const std::vector<std::string>& extras,
+                                 const SavePlan& plan, const Checkpoint& checkpoint,
+                                 const PackOptions& options, Staging& staging, Progress& progress) {
   GLYD_RETURN_IF_ERROR(staging.CheckRoom(LeastBytes(plan, options.layout)));
   ModelPacker packer(plan, checkpoint, options.layout, options.threads, options.shard_bytes,
                      progress);
   GLYD_RETURN_IF_ERROR(packer.Measure());
   GLYD_RETURN_IF_ERROR(staging.CheckRoom(packer.file_bytes()));
-  if (const absl::Status s = packer.Write(staging); absl::IsResourceExhausted(s))
-    return absl::ResourceExhaustedError(
-        absl::StrCat(s.message(), "; the whole save needs ", packer.file_bytes(), " bytes"));
-  else
-    GLYD_RETURN_IF_ERROR(s);
-  if (packer.files().size() > 1)
-    GLYD_RETURN_IF_ERROR(
-        staging.WriteFile(kIndexFile, IndexJson(packer.tensors(), packer.files())));
-  // A single file may lie among anything: what is beside it need not be its own.
-  if (options.file.empty()) GLYD_RETURN_IF_ERROR(CopyModelExtras(source, staging, progress));
-  Manifest manifest;
-  manifest.repo = options.repo;
-  if (!options.revision.empty()) manifest.revision = options.revision;
-  packer.FillManifest(&manifest);
-  GLYD_RETURN_IF_ERROR(staging.WriteFile(kManifestFile, manifest.ToJson()));
+  const auto write = [&]() -> absl::Status {
+    GLYD_RETURN_IF_ERROR(packer.Write(staging));
+    if (packer.files().size() > 1)
+      GLYD_RETURN_IF_ERROR(
+          staging.WriteFile(kIndexFile, IndexJson(packer.tensors(), packer.files())));
+    GLYD_RETURN_IF_ERROR(CopyModelExtras(source, extras, staging));
+    Manifest manifest;
+    manifest.repo = options.repo;
+    if (!options.revision.empty()) manifest.revision = options.revision;
+    packer.FillManifest(&manifest);
+    GLYD_RETURN_IF_ERROR(staging.WriteFile(kManifestFile, manifest.ToJson()));
+    return staging.Publish();
+  };
+  GLYD_RETURN_IF_ERROR(staging.TellNeed(write(), packer.file_bytes()));
   return Summarize(plan, packer);
 }
 
@@ -101,20 +119,42 @@ absl::StatusOr<PackSummary> PackModel(const Dir& source, const Dir& out_parent,
   GLYD_ASSIGN_OR_RETURN(const SavePlan plan, MakePlan(source, checkpoint, options));
   for (const std::string& note : checkpoint.notes()) progress.Note(note);
   for (const std::string& note : plan.notes) progress.Note(note);
+  std::string warning;
+  if (plan.dropped_head != nullptr) {
+    GLYD_ASSIGN_OR_RETURN(const bool copy,
+                          AreEqual(checkpoint, *plan.dropped_head, *plan.embedding, progress));
+    if (copy)
+      progress.Note(
+          "lm_head.weight is left out: it is the embedding again, and config.json ties both");
+    else
+      warning =
+          "lm_head.weight of the checkpoint is not saved, and unpack will not bring it back: "
+          "config.json ties it to the embedding (tie_word_embeddings), though it differs; false "
+          "there, or --any, keeps it";
+  }
 
+  // A single file may lie among anything: what is beside it need not be its own.
+  std::vector<std::string> extras;
+  if (options.file.empty()) {
+    GLYD_ASSIGN_OR_RETURN(extras, ListModelExtras(source, progress));
+  }
   Staging::Options output;
   output.force = options.force;
   output.replaceable = {kManifestFile};
-  output.written = [](absl::string_view name) {
-    return IsWeightsFile(name) || IsModelExtra(name) || name == kManifestFile;
-  };
+  output.written = ReplacedFiles(out_parent, out_name, extras, {kManifestFile});
   output.source = &source;
+  output.source_is_file = !options.file.empty();
+  output.source_revision = options.revision;
   for (const TensorFile& f : checkpoint.files())
     output.source_files.emplace_back(f.opened.device, f.opened.inode);
   GLYD_ASSIGN_OR_RETURN(Staging staging, Staging::Create(out_parent, out_name, std::move(output)));
-  GLYD_ASSIGN_OR_RETURN(const PackSummary summary,
-                        Fill(source, plan, checkpoint, options, staging, progress));
-  GLYD_RETURN_IF_ERROR(staging.Publish());
+  GLYD_ASSIGN_OR_RETURN(PackSummary summary,
+                        Fill(source, extras, plan, checkpoint, options, staging, progress));
+  if (!warning.empty()) summary.warnings.push_back(warning);
+  if (summary.saved_bytes > summary.source_bytes)
+    summary.warnings.push_back(
+        absl::StrCat("the save is larger than the tensors that it holds: ", summary.saved_bytes,
+                     " of ", summary.source_bytes, " bytes"));
   return summary;
 }
 

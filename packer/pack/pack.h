@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/dir.h"
@@ -32,6 +33,7 @@ struct PackSummary {
   uint64_t saved_bytes = 0;     // of the safetensors files
   uint64_t pack_bytes = 0;      // of the packs' buffers
   uint64_t raw_bytes = 0;
+  std::vector<std::string> warnings;  // what a user must be told, however quiet
 };
 
 // A source of `glyd pack`: MODEL, resolved.

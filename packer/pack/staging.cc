@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -18,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "base/bytes.h"
 #include "base/file.h"
+#include "base/reason.h"
 #include "base/status_macros.h"
 #include "packer/pack/remove_tree.h"
 
@@ -25,6 +27,55 @@ namespace glyd {
 namespace {
 
 constexpr uint64_t kCopyBytes = 1 << 20;
+// Of the old output's temporary name, where two names cannot be exchanged.
+constexpr absl::string_view kOldSuffix = "-old";
+
+using FileId = std::pair<uint64_t, uint64_t>;  // device, inode
+
+UniqueFd OpenParent(int dir) {
+  return UniqueFd(::openat(dir, "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+// f(descriptor, id) for a directory and every one above it, nearest first, as far as they can be
+// seen, until it returns false.
+template <typename F>
+void WalkUp(int dir, F f) {
+  UniqueFd above;
+  FileId last;
+  for (bool first = true;; first = false) {
+    struct stat st;
+    if (::fstat(dir, &st) != 0) return;
+    const FileId id(st.st_dev, st.st_ino);
+    if ((!first && id == last) || !f(dir, id)) return;
+    last = id;
+    UniqueFd next = OpenParent(dir);
+    if (!next) return;
+    above = std::move(next);
+    dir = above.get();
+  }
+}
+
+std::vector<FileId> PathUp(int dir) {
+  std::vector<FileId> ids;
+  WalkUp(dir, [&](int, const FileId& id) {
+    ids.push_back(id);
+    return true;
+  });
+  return ids;
+}
+
+// The directory of a model in the Hub cache (models--ORG--NAME), for one in its snapshots/COMMIT.
+std::optional<FileId> HubCacheOf(int dir, const std::string& commit) {
+  std::optional<FileId> cache;
+  const std::string snapshot = absl::StrCat("snapshots/", commit);
+  WalkUp(dir, [&](int above, const FileId& id) {
+    struct stat st;
+    if (::fstatat(above, snapshot.c_str(), &st, 0) != 0) return true;
+    cache = id;
+    return false;
+  });
+  return cache;
+}
 
 bool IsPlainFileName(absl::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
@@ -94,6 +145,7 @@ absl::Status RenameToFreeName(int parent, const std::string& from, const std::st
 
 struct Staging::State {
   Dir parent;
+  Options options;
   std::string name, temp, lock_name, shown;
   bool replaces = false;
   mode_t mode = 0;  // of what is replaced
@@ -102,7 +154,8 @@ struct Staging::State {
 
   explicit State(const Dir& p) : parent(p) {}
   std::string In(absl::string_view file) const { return absl::StrCat(shown, "/", Printable(file)); }
-  absl::Status CheckOutput(const Options& options);
+  absl::Status CheckOutput();
+  absl::Status CheckApart(const struct stat* output) const;
   absl::Status RemoveStale();
   absl::Status MakeTemp();
 };
@@ -121,18 +174,42 @@ Staging::~Staging() {
 
 const std::string& Staging::shown() const { return state_->shown; }
 
-absl::Status Staging::State::CheckOutput(const Options& options) {
+// Input and output, where the latter is there, neither the same nor one in the other: a later run
+// would take the one for a part of the other, or replace it.
+absl::Status Staging::State::CheckApart(const struct stat* output) const {
+  if (options.source == nullptr) return absl::OkStatus();
+  const auto refuse = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat(shown, ": ", why));
+  };
+  const std::vector<FileId> above_output = PathUp(parent.fd());
+  const std::vector<FileId> source = PathUp(options.source->fd());
+  const auto in_output_path = [&](const FileId& id) {
+    return absl::c_linear_search(above_output, id);
+  };
+  if (output != nullptr && !source.empty()) {
+    const FileId id(output->st_dev, output->st_ino);
+    if (source[0] == id) return refuse("output and input are the same directory");
+    if (absl::c_linear_search(source, id)) return refuse("the input lies in this output");
+  }
+  if (!options.source_is_file && !source.empty() && in_output_path(source[0]))
+    return refuse("the output would lie in the input directory");
+  if (!options.source_revision.empty()) {
+    const std::optional<FileId> cache = HubCacheOf(options.source->fd(), options.source_revision);
+    if (cache.has_value() && in_output_path(*cache))
+      return refuse("the output would lie in the Hub cache of the input");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Staging::State::CheckOutput() {
   struct stat st;
+  replaces = false;
   if (::fstatat(parent.fd(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0)
-    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, shown);
+    return errno == ENOENT ? CheckApart(nullptr) : ErrnoStatus(errno, shown);
   if (S_ISLNK(st.st_mode))
     return absl::InvalidArgumentError(
         absl::StrCat(shown, ": is a symbolic link; not written through"));
-  struct stat source;
-  if (options.source != nullptr && ::fstat(options.source->fd(), &source) == 0 &&
-      source.st_dev == st.st_dev && source.st_ino == st.st_ino)
-    return absl::InvalidArgumentError(
-        absl::StrCat(shown, ": output and input are the same directory"));
+  GLYD_RETURN_IF_ERROR(CheckApart(&st));
   if (!options.force)
     return absl::AlreadyExistsError(
         absl::StrCat(shown, ": is there already (--force replaces it)"));
@@ -149,7 +226,7 @@ absl::Status Staging::State::CheckOutput(const Options& options) {
     if (!S_ISREG(st.st_mode) || !options.written(f))
       return absl::InvalidArgumentError(absl::StrCat(
           In(f), ": is nothing that would be written here: ", shown, " is not replaced"));
-    const std::pair<uint64_t, uint64_t> id(st.st_dev, st.st_ino);
+    const FileId id(st.st_dev, st.st_ino);
     if (absl::c_linear_search(options.source_files, id))
       return absl::InvalidArgumentError(
           absl::StrCat(In(f), ": output and input are the same file"));
@@ -168,6 +245,13 @@ absl::Status Staging::State::RemoveStale() {
   GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                         ListDirectory(parent.fd(), "listing a directory"));
   const std::string prefix = absl::StrCat(".", name, ".glyd-tmp-");
+  struct stat st;
+  for (const std::string& n : names) {
+    if (!absl::StartsWith(n, prefix) || !absl::EndsWith(n, kOldSuffix)) continue;
+    if (::fstatat(parent.fd(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0) break;
+    GLYD_RETURN_IF_ERROR(RenameToFreeName(parent.fd(), n, name, shown));
+    GLYD_RETURN_IF_ERROR(Sync(parent.fd(), parent.name()));
+  }
   for (const std::string& n : names)
     if (absl::StartsWith(n, prefix)) GLYD_RETURN_IF_ERROR(RemoveTree(parent.fd(), n));
   return absl::OkStatus();
@@ -199,13 +283,14 @@ absl::StatusOr<Staging> Staging::Create(const Dir& parent, const std::string& na
     return absl::InvalidArgumentError(
         absl::StrCat(state->shown, ": \"", Printable(name), "\" is no name for an output"));
   state->name = name;
+  state->options = std::move(options);
   state->lock_name = absl::StrCat(".", name, ".glyd-lock");
   // Once before the lock, so that a refusal leaves no trace, and once with it.
-  GLYD_RETURN_IF_ERROR(state->CheckOutput(options));
+  GLYD_RETURN_IF_ERROR(state->CheckOutput());
   GLYD_ASSIGN_OR_RETURN(state->lock, Lock(parent.fd(), state->lock_name, state->shown));
   Staging staging(std::move(state));
-  GLYD_RETURN_IF_ERROR(staging.state_->CheckOutput(options));
   GLYD_RETURN_IF_ERROR(staging.state_->RemoveStale());
+  GLYD_RETURN_IF_ERROR(staging.state_->CheckOutput());
   GLYD_RETURN_IF_ERROR(staging.state_->MakeTemp());
   return staging;
 }
@@ -270,9 +355,19 @@ absl::Status Staging::CopyFile(const OpenedFile& from, absl::string_view shown,
   return Sync(fd.get(), state_->In(name));
 }
 
+absl::Status Staging::TellNeed(absl::Status status, uint64_t bytes) {
+  if (!absl::IsResourceExhausted(status) || ReasonOf(status) == kReasonNoMemory) return status;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(), "; the whole output needs ", bytes, " bytes"));
+}
+
 absl::Status Staging::Publish() {
   State& s = *state_;
   GLYD_RETURN_IF_ERROR(Sync(s.dir.get(), s.shown));
+  if (s.replaces) {
+    // It may have changed meanwhile, and what it holds now is about to go.
+    GLYD_RETURN_IF_ERROR(s.CheckOutput());
+  }
   if (s.replaces) {
     // Who might read the old output may read the new one, and nobody else.
     if (::fchmod(s.dir.get(), s.mode) != 0) return ErrnoStatus(errno, s.shown);
@@ -281,14 +376,15 @@ absl::Status Staging::Publish() {
       if (errno != EINVAL && errno != ENOSYS)
         return ErrnoStatus(errno, absl::StrCat("rename to ", s.shown));
       // Without an exchange there is a moment with no output at all, never one with a mixed one.
-      const std::string old = absl::StrCat(s.temp, "-old");
+      const std::string old = absl::StrCat(s.temp, kOldSuffix);
       if (::renameat(parent, s.name.c_str(), parent, old.c_str()) != 0)
         return ErrnoStatus(errno, absl::StrCat("rename of the old ", s.shown));
       if (absl::Status moved = RenameToFreeName(parent, s.temp, s.name, s.shown); !moved.ok()) {
         ::renameat(parent, old.c_str(), parent, s.name.c_str());
         return moved;
       }
-      s.temp = old;
+      // From here on it is a leftover as any other: never to come back in part.
+      if (::renameat(parent, old.c_str(), parent, s.temp.c_str()) != 0) s.temp = old;
     }
   } else {
     GLYD_RETURN_IF_ERROR(RenameToFreeName(s.parent.fd(), s.temp, s.name, s.shown));

@@ -19,7 +19,9 @@ namespace glyd {
 // under a temporary name (.NAME.glyd-tmp-PID-XXXXXX), and Publish syncs it and renames it.
 // Destroyed before, it is removed; what a killed process left is removed by the next one that
 // writes the same output. One process at a time writes an output: a lock (.NAME.glyd-lock in the
-// parent) is held from Create until the object ends. Movable; not thread-safe but for CreateFile's
+// parent) is held from Create until the object ends. Where the file system cannot exchange two
+// names, a process killed within Publish may leave the old output under a temporary name alone: the
+// next one gives it its name back before all else. Movable; not thread-safe but for CreateFile's
 // descriptors.
 class Staging {
  public:
@@ -30,18 +32,22 @@ class Staging {
     // and would be gone.
     std::vector<std::string> replaceable;
     std::function<bool(absl::string_view)> written;
-    // Directories that must not be the output, and open files of which it must not hold a link.
+    // The input: neither it and the output, nor one of them in the other.
     const Dir* source = nullptr;
+    bool source_is_file = false;  // one file of `source`, beside which an output may lie
+    std::string source_revision;  // of a Hub snapshot: the cache of its model is input, too
+    // Open files of which the output must not hold a link.
     std::vector<std::pair<uint64_t, uint64_t>> source_files;  // device, inode
   };
 
   // AlreadyExists where the output is there and force is not set, or where another process (named)
   // writes it now; InvalidArgument for a name that is no plain file name, an output that is a link,
-  // no directory, or the source.
+  // no directory, or the source, in it or around it.
   static absl::StatusOr<Staging> Create(const Dir& parent, const std::string& name,
                                         Options options);
 
-  // Removes what a killed process left of its writing of this output: temporaries and its lock.
+  // Removes what a killed process left of its writing of this output, temporaries and its lock, and
+  // gives an old output its name back.
   // Nothing is touched where there is nothing. AlreadyExists where a living process (named) writes
   // it now: that one tidies up itself.
   static absl::Status RemoveLeftovers(const Dir& parent, const std::string& name);
@@ -64,6 +70,9 @@ class Staging {
   // failure nothing is published, and the old output, where there is one, is still there; but for a
   // failure to sync the parent in the end, whose text says that the output is in its place.
   absl::Status Publish();
+
+  // A failure for want of disk with what the whole output needs; any other status as it is.
+  static absl::Status TellNeed(absl::Status status, uint64_t bytes);
 
   // The output as messages call it.
   const std::string& shown() const;

@@ -85,6 +85,37 @@ TEST_F(TrapTest, Html) {
   EXPECT_THAT(Refusal(), HasSubstr("looks like a Git LFS pointer"));
 }
 
+TEST_F(TrapTest, OtherFilesAreNamedAsWhatTheyAre) {
+  const std::string number("\x03\0\0\0\0\0\0\0\x01\0\0\0", 12);
+  const std::vector<std::pair<std::string, std::string>> kinds = {
+      {"GGUF" + number, "a GGUF file"},
+      {"PK\x03\x04\x0a" + number, "a zip archive"},
+      {"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9", "a Python pickle"},
+      {"\n<html>not found</html>", "an HTML page"},
+      {"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"}};
+  for (const auto& [content, kind] : kinds) {
+    WriteModel(model_, TinyTensors());
+    for (const char* name : {"model.safetensors", "config.json", "model.safetensors.index.json"}) {
+      WriteFile(absl::StrCat(model_, "/", name), content);
+      EXPECT_THAT(Refusal(), AllOf(HasSubstr("looks like " + kind), HasSubstr(name)));
+      if (absl::EndsWith(name, "index.json")) fs::remove(absl::StrCat(model_, "/", name));
+      if (absl::StartsWith(name, "model")) WriteModel(model_, TinyTensors());
+    }
+    // Neither named nor listed as if it were a model.
+    fs::remove(model_ + "/model.safetensors");
+    WriteFile(model_ + "/pytorch_model.bin", content);
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("pytorch_model.bin"), HasSubstr(kind)));
+    EXPECT_THAT(std::string(Pack(model_ + "/pytorch_model.bin", out_).status().message()),
+                HasSubstr("looks like " + kind));
+    fs::remove(model_ + "/pytorch_model.bin");
+  }
+}
+
+TEST_F(TrapTest, NumbersThatConfigLacks) {
+  WriteModel(model_, TinyTensors(), R"({"architectures":["LlamaForCausalLM"]})");
+  EXPECT_THAT(Refusal(), HasSubstr("config.json has no num_hidden_layers"));
+}
+
 TEST_F(TrapTest, Cap) {
   WriteModel(model_, {});
   WriteFile(model_ + "/model.safetensors", std::string("\xff\xe0\xf5\x05\x01\0\0\0{}", 10));
@@ -179,11 +210,13 @@ TEST_F(TrapTest, PackedAlready) {
 
 // What `tie` in config.json and a head in the checkpoint make of the output layer.
 TEST_F(TrapTest, Tied) {
-  const auto raw = [&](const char* tie, bool head, uint64_t words) -> std::string {
+  const auto raw = [&](const char* tie, bool head, uint64_t words,
+                       uint64_t head_seed = 9) -> std::string {
     std::vector<TestTensor> tensors = TinyTensors();
     tensors[0].shape = {words, 64};
     tensors[0].data = Bf16(words * 64, 1);
-    if (head) tensors.push_back({"lm_head.weight", "BF16", {words, 64}, Bf16(words * 64, 9)});
+    if (head)
+      tensors.push_back({"lm_head.weight", "BF16", {words, 64}, Bf16(words * 64, head_seed)});
     WriteModel(
         model_, tensors,
         absl::StrCat(R"({"architectures":["LlamaForCausalLM"],"num_hidden_layers":1)", tie, "}"));
@@ -194,6 +227,8 @@ TEST_F(TrapTest, Tied) {
     if (!packed.ok()) return std::string(packed.status().message());
     const auto save = Save::Open(*Dir::Open(out_));
     if (absl::StrContains(notes.notes(), "lm_head")) return "left out";
+    for (const std::string& w : packed->warnings)
+      if (absl::StrContains(w, "lm_head.weight of the checkpoint is not saved")) return "lost";
     for (const SavedPack& p : save->packs)
       if (p.name == "lm_head") return "packed";
     for (const RawTensor& r : save->tensors)
@@ -202,7 +237,9 @@ TEST_F(TrapTest, Tied) {
     return "none";
   };
   EXPECT_EQ(raw(R"(,"tie_word_embeddings":true)", false, 128), "none");
-  EXPECT_EQ(raw(R"(,"tie_word_embeddings":true)", true, 128), "left out");
+  EXPECT_EQ(raw(R"(,"tie_word_embeddings":true)", true, 128), "lost");
+  EXPECT_EQ(raw(R"(,"tie_word_embeddings":true)", true, 100), "lost");
+  EXPECT_EQ(raw(R"(,"tie_word_embeddings":true)", true, 128, 1), "left out");
   EXPECT_EQ(raw(R"(,"tie_word_embeddings":true)", false, 100), "the embedding");
   EXPECT_EQ(raw(R"(,"tie_word_embeddings":false)", true, 128), "packed");
   EXPECT_EQ(raw(R"(,"tie_word_embeddings":false)", true, 100), "raw");
@@ -210,6 +247,23 @@ TEST_F(TrapTest, Tied) {
   EXPECT_EQ(raw("", false, 128), "none");
   EXPECT_EQ(raw("", true, 128), "packed");
   EXPECT_EQ(raw(R"(,"tie_word_embeddings":null)", true, 128), "packed");
+}
+
+// Back comes what the source had: no head that the save only copied.
+TEST_F(TrapTest, UnpackAddsNoHead) {
+  for (const char* tie : {R"(,"tie_word_embeddings":true)", ""}) {
+    std::vector<TestTensor> tensors = TinyTensors();
+    tensors[0].shape = {100, 64};
+    tensors[0].data = Bf16(100 * 64, 1);
+    WriteModel(
+        model_, tensors,
+        absl::StrCat(R"({"architectures":["LlamaForCausalLM"],"num_hidden_layers":1)", tie, "}"));
+    PackOptions options;
+    options.force = true;
+    ASSERT_TRUE(Pack(model_, out_, options).ok());
+    ASSERT_TRUE(testing::Unpack(out_, dir_ / "back", true).ok());
+    EXPECT_EQ(TensorsOf(dir_ / "back"), TensorsOf(model_)) << tie;
+  }
 }
 
 TEST_F(TrapTest, Fp32Inside) {
@@ -238,6 +292,7 @@ TEST_F(TrapTest, Random) {
   for (char& c : bytes) c = static_cast<char>(random.Next() >> 20);
   RoundTripAny({{"w.weight", "BF16", {256, 256}, bytes}});
   EXPECT_GT(last_.pack_bytes, last_.source_bytes);
+  EXPECT_THAT(last_.warnings, ElementsAre(HasSubstr("larger than the tensors")));
 }
 
 TEST_F(TrapTest, Constant) {
@@ -407,7 +462,8 @@ TEST_F(TrapTest, InIsInOut) {
   PackOptions force;
   force.force = true;
   auto before = testing::Snapshot(inside);
-  EXPECT_THAT(std::string(Pack(inside, out_, force).status().message()), HasSubstr("source"));
+  EXPECT_THAT(std::string(Pack(inside, out_, force).status().message()),
+              HasSubstr("the input lies in this output"));
   EXPECT_EQ(testing::Snapshot(inside), before);
   fs::remove_all(inside);
   WriteModel(model_, TinyTensors());
@@ -427,11 +483,96 @@ TEST_F(TrapTest, InIsInOut) {
   fs::rename(out_, root + "/save");
   before = testing::Snapshot(root + "/save");
   EXPECT_THAT(std::string(testing::Unpack(root + "/save", root, true).message()),
-              HasSubstr("not replaced"));
+              HasSubstr("the input lies in this output"));
   EXPECT_EQ(testing::Snapshot(root + "/save"), before);
   ASSERT_TRUE(Pack(model_, out_, {}).ok());
   EXPECT_THAT(std::string(testing::Unpack(root + "/save", out_, true).message()),
               HasSubstr("glyd.json"));
+}
+
+// What lies beside a save and only has the name of a file that goes with one.
+TEST_F(TrapTest, ForceTakesNoFileOfTheUsers) {
+  WriteModel(model_, TinyTensors());
+  WriteFile(model_ + "/tokenizer.json", "{}");
+  PackOptions force;
+  force.force = true;
+  ASSERT_TRUE(Pack(model_, out_).ok());
+  ASSERT_TRUE(Pack(model_, out_, force).ok());
+  for (const char* name :
+       {"tokenizer_notes.txt", "vocab.bak", "mine.model", "model-old.safetensors",
+        "model-00001-of-00002.safetensors", "model.safetensors.index.json"}) {
+    WriteFile(absl::StrCat(out_, "/", name), "x");
+    EXPECT_THAT(Refusal(force), AllOf(HasSubstr(name), HasSubstr("is not replaced")));
+    fs::remove(absl::StrCat(out_, "/", name));
+  }
+  // Of a sharded save its shards, and those alone.
+  force.shard_bytes = 20000;
+  ASSERT_TRUE(Pack(model_, out_, force).ok());
+  ASSERT_TRUE(Pack(model_, out_, force).ok());
+  WriteFile(out_ + "/model-00001-of-00099.safetensors", "x");
+  EXPECT_THAT(Refusal(force), HasSubstr("model-00001-of-00099.safetensors"));
+  fs::remove(out_ + "/model-00001-of-00099.safetensors");
+
+  ASSERT_TRUE(testing::Unpack(out_, dir_ / "back").ok());
+  WriteFile(dir_ / "back/tokenizer_notes.txt", "x");
+  EXPECT_THAT(std::string(testing::Unpack(out_, dir_ / "back", true).message()),
+              HasSubstr("tokenizer_notes.txt"));
+  fs::remove(dir_ / "back/tokenizer_notes.txt");
+  EXPECT_TRUE(testing::Unpack(out_, dir_ / "back", true).ok());
+}
+
+// What comes while the new save is written is met before the old one goes.
+TEST_F(TrapTest, AFileThatComesLateIsKept) {
+  class Late : public Progress {
+   public:
+    explicit Late(std::string file) : file_(std::move(file)) {}
+    void Phase(absl::string_view name, uint64_t) override {
+      if (name == "sync") WriteFile(file_, "x");
+    }
+    const std::string file_;
+  };
+  WriteModel(model_, TinyTensors());
+  ASSERT_TRUE(Pack(model_, out_).ok());
+  PackOptions force;
+  force.force = true;
+  Late late(out_ + "/thesis.txt");
+  EXPECT_THAT(std::string(Pack(model_, out_, force, &late).status().message()),
+              HasSubstr("thesis.txt"));
+  EXPECT_EQ(ReadFile(out_ + "/thesis.txt"), "x");
+  EXPECT_THAT(testing::ListDir(dir_.path()), ElementsAre("model", "out"));
+}
+
+TEST_F(TrapTest, OutIsInsideIn) {
+  WriteModel(model_, TinyTensors());
+  fs::create_directories(model_ + "/a/b");
+  fs::create_symlink(model_ + "/a", dir_ / "way");
+  const auto before = testing::Snapshot(model_);
+  for (const std::string& out : {model_ + "/out", model_ + "/a/b/out", dir_ / "way/out"}) {
+    EXPECT_THAT(std::string(Pack(model_, out).status().message()),
+                HasSubstr("would lie in the input directory"));
+    PackOptions any;
+    any.any = true;
+    EXPECT_TRUE(absl::IsInvalidArgument(Pack(model_ + "/.", out, any).status()));
+  }
+  EXPECT_EQ(testing::Snapshot(model_), before);
+  // Beside one file of a directory is not in it.
+  PackOptions any;
+  any.any = true;
+  EXPECT_TRUE(Pack(model_ + "/model.safetensors", model_ + "/out", any).ok());
+  EXPECT_THAT(std::string(testing::Unpack(model_ + "/out", model_ + "/out/back").message()),
+              HasSubstr("would lie in the input directory"));
+}
+
+TEST_F(TrapTest, PathThatIsNotUtf8) {
+  const std::string model = dir_ / "m\xffo\xc3\xa9 \"d\xed\xa0\x80";
+  WriteModel(model, TinyTensors());
+  ASSERT_TRUE(Pack(model, out_).ok());
+  EXPECT_TRUE(testing::Verify(out_).ok()) << testing::Verify(out_);
+  EXPECT_THAT(ReadFile(out_ + "/glyd.json"),
+              HasSubstr("m\\udcffo\\u00e9 \\\"d\\udced\\udca0\\udc80"));
+  const auto save = Save::Open(*Dir::Open(out_));
+  ASSERT_TRUE(save.ok()) << save.status();
+  EXPECT_THAT(save->source_repo, HasSubstr("m\\xffo\xc3\xa9 \\\"d\\xed\\xa0\\x80"));
 }
 
 TEST_F(TrapTest, OutIsIn) {
@@ -488,6 +629,13 @@ TEST_F(TrapTest, Hub) {
     EXPECT_EQ(save->source_revision, commit);
     EXPECT_TRUE(testing::Verify(out).ok());
   }
+  const auto before = testing::Snapshot(repo);
+  for (const std::string& out : {repo + "/out", repo + "/blobs/out", repo + "/snapshots/out",
+                                 repo + "/snapshots/" + commit + "/out"})
+    EXPECT_THAT(std::string(Pack("org/name", out).status().message()),
+                HasSubstr("would lie in the"))
+        << out;
+  EXPECT_EQ(testing::Snapshot(repo), before);
   for (const char* absent : {"org/other", "org/name@v2", "org/name@../main", "a/b/c"})
     EXPECT_TRUE(absl::IsNotFound(Pack(absent, out_).status())) << Pack(absent, out_).status();
   ::unsetenv("HF_HUB_CACHE");
@@ -582,7 +730,7 @@ TEST_F(TrapTest, FullByFileSizeLimit) {
     return std::string(Pack(model_, out_, options).status().ToString());
   });
   EXPECT_THAT(text, AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("File too large"),
-                          HasSubstr("the whole save needs")));
+                          HasSubstr("the whole output needs")));
   EXPECT_THAT(testing::ListDir(dir_.path()), ElementsAre("model"));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -14,6 +15,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "packer/internal/json.h"
+#include "packer/internal/looks_like.h"
 #include "packer/internal/text.h"
 
 namespace glyd {
@@ -39,6 +41,23 @@ absl::StatusOr<TensorFile> OpenTensorFile(const Dir& dir, absl::string_view name
   if (::fstat(f.opened.fd.get(), &st) != 0) return ErrnoStatus(errno, f.shown);
   f.mtime_ns = MtimeNs(st);
   return f;
+}
+
+// What else a directory without weights of the right name has of weights, and what it is.
+std::vector<std::string> OtherWeights(const Dir& dir, const std::vector<std::string>& names) {
+  static constexpr absl::string_view kEnds[] = {".safetensors", ".bin",  ".pt", ".pth",
+                                                ".ckpt",        ".gguf", ".h5", ".zip"};
+  std::vector<std::string> other;
+  for (const std::string& n : names) {
+    if (absl::c_none_of(kEnds, [&](absl::string_view end) { return absl::EndsWith(n, end); }))
+      continue;
+    const absl::StatusOr<OpenedFile> file = dir.OpenFile(n);
+    const absl::string_view kind = file.ok() ? LooksLike(file->fd.get()) : "";
+    other.push_back(kind.empty() || absl::EndsWith(n, ".safetensors")
+                        ? Printable(n)
+                        : absl::StrCat(Printable(n), " (", kind, ")"));
+  }
+  return other;
 }
 
 // The index and the shards must say the same of every tensor.
@@ -94,6 +113,13 @@ absl::StatusOr<WeightMap> ParseIndex(std::string json, absl::string_view shown) 
   return map;
 }
 
+absl::StatusOr<WeightMap> ReadIndex(const Dir& dir, absl::string_view name) {
+  const std::string shown = Printable(absl::StrCat(dir.name(), "/", name), 4096);
+  GLYD_ASSIGN_OR_RETURN(const OpenedFile index, dir.OpenFile(name));
+  GLYD_ASSIGN_OR_RETURN(std::string json, ReadJson(index.fd.get(), kMaxJsonBytes, shown));
+  return ParseIndex(std::move(json), shown);
+}
+
 absl::Status Checkpoint::Add(TensorFile file) {
   GLYD_ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors,
                         ReadHeader(file.opened.fd.get(), file.opened.size, file.shown));
@@ -127,9 +153,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Dir& dir) {
   absl::btree_set<std::string> used;
   if (listed(kIndexFile)) {
     const std::string shown = absl::StrCat(shown_dir, "/", kIndexFile);
-    GLYD_ASSIGN_OR_RETURN(const OpenedFile index, dir.OpenFile(kIndexFile));
-    GLYD_ASSIGN_OR_RETURN(std::string json, ReadWhole(index.fd.get(), kMaxJsonBytes, shown));
-    GLYD_ASSIGN_OR_RETURN(const WeightMap map, ParseIndex(std::move(json), shown));
+    GLYD_ASSIGN_OR_RETURN(const WeightMap map, ReadIndex(dir, kIndexFile));
     for (const auto& [tensor, file] : map) used.insert(file);
     std::vector<TensorFile> shards;
     std::vector<std::string> missing;
@@ -152,9 +176,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const Dir& dir) {
     GLYD_ASSIGN_OR_RETURN(TensorFile file, OpenTensorFile(dir, kSingleFile));
     GLYD_RETURN_IF_ERROR(c.Add(std::move(file)));
   } else {
-    std::vector<std::string> other;
-    for (const std::string& n : names)
-      if (absl::EndsWith(n, ".safetensors")) other.push_back(Printable(n));
+    const std::vector<std::string> other = OtherWeights(dir, names);
     std::string text = absl::StrCat(shown_dir, ": neither ", kSingleFile, " nor ", kIndexFile);
     if (!other.empty()) absl::StrAppend(&text, "; there are ", ListSome(other));
     return absl::NotFoundError(text);

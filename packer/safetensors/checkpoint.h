@@ -61,6 +61,10 @@ class Checkpoint {
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseIndex(
     std::string json, absl::string_view shown);
 
+// ParseIndex of an index in a directory.
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadIndex(const Dir& dir,
+                                                                           absl::string_view name);
+
 inline constexpr char kSingleFile[] = "model.safetensors";
 inline constexpr char kIndexFile[] = "model.safetensors.index.json";
 inline constexpr uint64_t kMaxJsonBytes = 100'000'000;

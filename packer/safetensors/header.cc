@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "packer/internal/json.h"
+#include "packer/internal/looks_like.h"
 #include "packer/safetensors/dtype.h"
 
 namespace glyd {
@@ -104,17 +105,6 @@ absl::Status PlaceTensors(uint64_t data_start, uint64_t file_bytes, absl::string
   return absl::OkStatus();
 }
 
-// "" for what may be safetensors.
-absl::string_view LooksLike(absl::string_view head) {
-  if (absl::StartsWith(head, "version https://git-lfs")) return "a Git LFS pointer";
-  absl::string_view text = absl::StripLeadingAsciiWhitespace(head);
-  // A short header's length byte may itself be '<': an HTML page goes on with text where the
-  // length's high bytes, all zero in any file that is read here, would be.
-  if (text.size() >= 8 && text[0] == '<' && text.find('\0') == absl::string_view::npos)
-    return "an HTML page";
-  return "";
-}
-
 }  // namespace
 
 absl::StatusOr<uint64_t> TensorBytes(absl::string_view dtype, const std::vector<uint64_t>& shape) {
@@ -162,12 +152,14 @@ absl::StatusOr<std::vector<StoredTensor>> ReadHeader(int fd, uint64_t file_bytes
   char head[64];
   const uint64_t have = std::min<uint64_t>(file_bytes, sizeof head);
   GLYD_RETURN_IF_ERROR(PreadFull(fd, head, have, 0, shown));
-  const absl::string_view kind = LooksLike({head, have});
-  if (!kind.empty()) return Bad(shown, absl::StrCat("not a safetensors file: looks like ", kind));
+  const uint64_t length = have < 8 ? 0 : LoadLe64(head);
+  // A header's length may have any of the bytes that other files start with; what follows is JSON.
+  if (have <= 8 || length > kMaxHeaderBytes || head[8] != '{')
+    if (const absl::string_view kind = LooksLike({head, have}); !kind.empty())
+      return Bad(shown, absl::StrCat("not a safetensors file: looks like ", kind));
   if (have < 8)
     return Bad(shown, absl::StrCat("not a safetensors file: ", file_bytes,
                                    " bytes, 8 at least are needed"));
-  const uint64_t length = LoadLe64(head);
   if (length > kMaxHeaderBytes)
     return Bad(shown, absl::StrCat("header of ", length, " bytes, at most ", kMaxHeaderBytes,
                                    " are read"));

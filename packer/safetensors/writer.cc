@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/bytes.h"
 #include "packer/internal/python_json.h"
 #include "packer/safetensors/dtype.h"
@@ -89,9 +90,15 @@ std::string IndexJson(absl::Span<const StoredTensor> tensors, absl::Span<const P
   return json.Take();
 }
 
-bool IsWeightsFile(absl::string_view name) {
-  return name == "model.safetensors" || name == "model.safetensors.index.json" ||
-         (absl::StartsWith(name, "model-") && absl::EndsWith(name, ".safetensors"));
+bool IsShardFile(absl::string_view name) {
+  const auto digits = [&name] {
+    size_t n = 0;
+    while (n < name.size() && absl::ascii_isdigit(name[n])) ++n;
+    name.remove_prefix(n);
+    return n >= 5;
+  };
+  return absl::ConsumePrefix(&name, "model-") && digits() && absl::ConsumePrefix(&name, "-of-") &&
+         digits() && name == ".safetensors";
 }
 
 }  // namespace glyd

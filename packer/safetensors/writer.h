@@ -29,8 +29,8 @@ std::vector<PlannedFile> PlanFiles(absl::Span<StoredTensor> tensors,
 // The text of model.safetensors.index.json for these tensors and files.
 std::string IndexJson(absl::Span<const StoredTensor> tensors, absl::Span<const PlannedFile> files);
 
-// Whether the writer above gives this name to a file: model.safetensors, a shard, their index.
-bool IsWeightsFile(absl::string_view name);
+// Whether the writer above gives this name to a shard.
+bool IsShardFile(absl::string_view name);
 
 }  // namespace glyd
 

@@ -5,6 +5,7 @@
 //   eintr     every second call is interrupted before it does anything
 //   FUNCTION=ERRNO:N   the N-th call of FUNCTION (0: every one) fails with that number
 //   kill=N    the process kills itself in place of the N-th call that changes something on disk
+// With ",no-exchange" behind it the file system has no renameat2, too.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -131,6 +132,10 @@ int unlinkat(int dir, const char* name, int flags) noexcept {
 int renameat2(int from, const char* a, int to, const char* b, unsigned flags) noexcept {
   static const auto next = Next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   MayDie();
+  if (::strstr(Fault(), ",no-exchange") != nullptr && flags != 0) {
+    errno = EINVAL;
+    return -1;
+  }
   return Fails("renameat2") ? -1 : next(from, a, to, b, flags);
 }
 

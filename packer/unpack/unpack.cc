@@ -34,7 +34,8 @@ class Unpacker : public TensorSink {
     if (!config.ok() && !absl::IsNotFound(config.status())) return config.status();
     const Family* family = config.ok() ? FindFamily(config->architecture) : nullptr;
     if (HasSourceNames(family)) family = nullptr;
-    const bool tied = family != nullptr && config->tie_word_embeddings.value_or(false);
+    // Without the key a copy of the embedding is one, too: a head of its own is never the same.
+    const bool tied = family != nullptr && config->tie_word_embeddings.value_or(true);
     size_t n = 0;
     for (const SavedPack& p : save_.packs)
       for (const PackMember& m : p.members) Add(n++, SourceName(family, m.name), "BF16", m.shape);
@@ -154,25 +155,25 @@ absl::StatusOr<UnpackSummary> UnpackSave(const Save& save, const Dir& save_dir,
   GLYD_RETURN_IF_ERROR(unpacker.Plan(save_dir));
   for (const std::string& note : save.notes) progress.Note(note);
 
+  GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> extras, ListModelExtras(save_dir, progress));
   Staging::Options output;
   output.force = force;
   output.replaceable = {kSingleFile, kIndexFile};
-  output.written = [](absl::string_view name) { return IsWeightsFile(name) || IsModelExtra(name); };
+  output.written = ReplacedFiles(out_parent, out_name, extras, {});
   output.source = &save_dir;
   for (const SaveFile& f : save.files)
     output.source_files.emplace_back(f.opened.device, f.opened.inode);
   GLYD_ASSIGN_OR_RETURN(Staging staging, Staging::Create(out_parent, out_name, std::move(output)));
   GLYD_RETURN_IF_ERROR(staging.CheckRoom(unpacker.file_bytes()));
-  if (const absl::Status s = unpacker.Write(staging); absl::IsResourceExhausted(s))
-    return absl::ResourceExhaustedError(absl::StrCat(s.message(), "; the whole checkpoint needs ",
-                                                     unpacker.file_bytes(), " bytes"));
-  else
-    GLYD_RETURN_IF_ERROR(s);
-  if (unpacker.files().size() > 1)
-    GLYD_RETURN_IF_ERROR(
-        staging.WriteFile(kIndexFile, IndexJson(unpacker.tensors(), unpacker.files())));
-  GLYD_RETURN_IF_ERROR(CopyModelExtras(save_dir, staging, progress));
-  GLYD_RETURN_IF_ERROR(staging.Publish());
+  const auto write = [&]() -> absl::Status {
+    GLYD_RETURN_IF_ERROR(unpacker.Write(staging));
+    if (unpacker.files().size() > 1)
+      GLYD_RETURN_IF_ERROR(
+          staging.WriteFile(kIndexFile, IndexJson(unpacker.tensors(), unpacker.files())));
+    GLYD_RETURN_IF_ERROR(CopyModelExtras(save_dir, extras, staging));
+    return staging.Publish();
+  };
+  GLYD_RETURN_IF_ERROR(Staging::TellNeed(write(), unpacker.file_bytes()));
 
   UnpackSummary summary;
   summary.tensors = unpacker.tensors().size();

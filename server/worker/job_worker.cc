@@ -49,6 +49,7 @@ absl::StatusOr<std::string> RunPack(const worker::v1::RunJob& run,
   o.file = source.file;
   GLYD_ASSIGN_OR_RETURN(const PackSummary s,
                         PackModel(source.dir, output.first, output.second, o, progress));
+  for (const std::string& warning : s.warnings) progress.Note(warning);
   return nlohmann::json{{"output", spec.output()},
                         {"layout", std::string(LayoutName(o.layout))},
                         {"packs", s.packs},

@@ -275,7 +275,7 @@ json.dump(config, open(sys.argv[1] + "/config.json", "w"))
 )",
                                                         model});
   ASSERT_EQ(made.code, 0) << made.err;
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
     Process p("glyd", {"pack", model, dir_ / "out"});
     // At work once its temporary directory is there.
     ASSERT_TRUE(Eventually([&] { return ListDir(dir_.path()).size() > 1 || !p.running(); }));
@@ -284,6 +284,10 @@ json.dump(config, open(sys.argv[1] + "/config.json", "w"))
     EXPECT_EQ(p.Wait(), 128 + signal) << p.err();
     EXPECT_THAT(ListDir(dir_.path()), ::testing::ElementsAre("model"));
   }
+  // One that is ignored from the start, as under nohup, changes nothing.
+  const Finished o = Bash("trap '' HUP; \"$0\" -q pack \"$1\" \"$2\" & kill -HUP $!; wait $!",
+                          {model, dir_ / "out"});
+  EXPECT_EQ(o.code, 0) << o.err;
 }
 
 TEST_F(CliFiles, CompletionIsAScriptThatBashTakes) {
