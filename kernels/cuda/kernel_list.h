@@ -1,0 +1,31 @@
+#ifndef GLYD_KERNELS_CUDA_KERNEL_LIST_H_
+#define GLYD_KERNELS_CUDA_KERNEL_LIST_H_
+
+#include "kernels/decode/mma12_reader.h"
+#include "kernels/decode/mma_reader.h"
+#include "kernels/decode/unpack_body.h"
+#include "kernels/linear/prompt_body.h"
+#include "kernels/linear/step_body.h"
+
+// Every kernel, once: X(name, arguments, threads a block, bytes of shared memory a block, body).
+// `Lane` is the GPU's or the emulator's; the list is expanded to __global__ functions, to the
+// emulator's table, and to the names and sizes that a launch needs.
+#define GLYD_KERNELS(X)                        \
+  GLYD_LAYOUT_KERNELS(X, mma, MmaReader<Lane>) \
+  GLYD_LAYOUT_KERNELS(X, mma12, Mma12Reader<Lane>)
+
+#define GLYD_LAYOUT_KERNELS(X, layout, Reader)                                         \
+  X(glyd_##layout##_unpack, UnpackArgs, kUnpackWarps * 32, kUnpackSharedBytes<Reader>, \
+    UnpackBody<Reader>)                                                                \
+  X(glyd_##layout##_prompt, PromptArgs, kPromptWarps * 32, kPromptSharedBytes<Reader>, \
+    PromptBody<Reader>)                                                                \
+  GLYD_STEP_KERNEL(X, layout, Reader, 1)                                               \
+  GLYD_STEP_KERNEL(X, layout, Reader, 2)                                               \
+  GLYD_STEP_KERNEL(X, layout, Reader, 4)                                               \
+  GLYD_STEP_KERNEL(X, layout, Reader, 8)
+
+#define GLYD_STEP_KERNEL(X, layout, Reader, tiles)                         \
+  X(glyd_##layout##_step##tiles, StepArgs, StepConfig<tiles>::kWarps * 32, \
+    (kStepSharedBytes<Reader, StepConfig<tiles>>), StepBody<Reader, StepConfig<tiles>>)
+
+#endif  // GLYD_KERNELS_CUDA_KERNEL_LIST_H_
