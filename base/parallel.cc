@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -37,7 +38,11 @@ absl::Status ParallelFor(size_t n, int threads, const Progress& progress,
   };
   const size_t count = std::min<size_t>(static_cast<size_t>(ThreadCount(threads)), n);
   std::vector<std::thread> others;
-  for (size_t w = 1; w < count; ++w) others.emplace_back(work, w);
+  try {
+    for (size_t w = 1; w < count; ++w) others.emplace_back(work, w);
+  } catch (const std::exception&) {
+    // No more threads are to be had: those there are do the work.
+  }
   work(0);
   for (std::thread& t : others) t.join();
   return failed;

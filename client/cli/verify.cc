@@ -15,7 +15,6 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/text.h"
 #include "client/cli/verbs.h"
-#include "packer/model/save.h"
 
 namespace glyd::cli {
 namespace {
@@ -31,7 +30,7 @@ struct Verdict {
   VerifyReport report;
   absl::Status status;
   absl::Duration took;
-  bool opened = false;  // else it says nothing about the save
+  bool judged = false;  // else it says nothing about the save
 };
 
 Verdict VerifyPath(const std::string& path, const VerifyOptions& options, Bar& bar) {
@@ -40,13 +39,19 @@ Verdict VerifyPath(const std::string& path, const VerifyOptions& options, Bar& b
   const absl::Time start = absl::Now();
   v.status = [&]() -> absl::Status {
     GLYD_ASSIGN_OR_RETURN(const Dir dir, Dir::Open(path));
-    const auto save = Save::Open(dir);
-    v.opened = !absl::IsPermissionDenied(save.status());
-    GLYD_RETURN_IF_ERROR(save.status());
-    return VerifySave(*save, options, bar, &v.report);
+    v.judged = true;
+    return VerifyDir(dir, options, bar, &v.report);
   }();
+  // What says something of this process or this machine says nothing of the save.
+  if (absl::IsPermissionDenied(v.status) || absl::IsResourceExhausted(v.status)) v.judged = false;
   v.took = absl::Now() - start;
   return v;
+}
+
+const char* Word(const TensorVerdict& t) {
+  if (t.checked == Checked::kNothing) return "not checked";
+  if (!t.status.ok()) return "bad";
+  return t.checked == Checked::kHashed ? "ok" : "structure ok, not hashed";
 }
 
 Json ToJson(const Verdict& v) {
@@ -56,6 +61,7 @@ Json ToJson(const Verdict& v) {
         {{"name", t.name},
          {"file", t.file},
          {"ok", t.status.ok()},
+         {"verdict", Word(t)},
          {"error", t.status.ok() ? Json(nullptr) : Json(std::string(t.status.message()))}});
   return {{"path", v.path},
           {"ok", v.status.ok()},
@@ -78,15 +84,19 @@ std::string ToText(const Verdict& v, bool quick) {
                               : absl::StrCat(", ", HumanBytes(v.report.bytes), ", ",
                                              HumanRate(v.report.bytes, v.took)),
                         "\n");
-  if (!v.opened)
-    return absl::StrCat(Printable(v.path), ": could not be read\n  ", v.status.message(), "\n");
+  if (!v.judged)
+    return absl::StrCat(Printable(v.path), ": could not be verified\n  ", v.status.message(), "\n");
   std::string text = absl::StrCat(Printable(v.path), ": BAD\n");
-  for (const TensorVerdict& t : v.report.verdicts)
-    if (!t.status.ok())
-      absl::StrAppend(&text, "  ", Printable(t.name), " in ", Printable(t.file), ": ",
-                      t.status.message(), "\n");
-  // A save that did not open has no verdict a tensor.
-  if (v.report.verdicts.empty()) absl::StrAppend(&text, "  ", v.status.message(), "\n");
+  size_t bad = 0;
+  for (const TensorVerdict& t : v.report.verdicts) {
+    if (t.status.ok() || t.checked == Checked::kNothing) continue;
+    ++bad;
+    absl::StrAppend(&text, "  ", Printable(t.name),
+                    t.file.empty() ? "" : absl::StrCat(" in ", Printable(t.file)), ": ",
+                    t.status.message(), "\n");
+  }
+  // What is wrong with the whole of it is no tensor's.
+  if (bad == 0) absl::StrAppend(&text, "  ", v.status.message(), "\n");
   return text;
 }
 

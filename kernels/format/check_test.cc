@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/format/pack.h"
@@ -98,10 +99,94 @@ TEST(CheckPackTest, Mma12) {
       });
 }
 
-TEST(CheckPackTest, Mma12AllowsLongerPadding) {
+uint32_t Exception(const EncodedPack& p, size_t k) { return LoadLe32(&p.side[4 * k]); }
+
+// What decodes to the same weights and is nothing that an encoder writes.
+TEST(CheckPackTest, Mma12Canonical) {
+  ExpectRefused(
+      Layout::kMma12,
+      {
+          {[](EncodedPack& p) { p.side.resize(p.side.size() + 16); }, {"glyd_exc has", "1 to 4"}},
+          {[](EncodedPack& p) { p.side.back() = 1; }, {"glyd_exc: byte ", "is 1, zero expected"}},
+          {[](EncodedPack& p) { SetException(p, 5, Exception(p, 4)); },
+           {"glyd_exc: element 5", "not in order"}},
+          {[](EncodedPack& p) {
+             const uint32_t a = Exception(p, 4), b = Exception(p, 5);
+             SetException(p, 4, b);
+             SetException(p, 5, a);
+           },
+           {"glyd_exc: element 5", "not in order"}},
+          {[](EncodedPack& p) { SetException(p, 5, Exception(p, 5) & 0xFFFF); },
+           {"glyd_exc: element 5 makes a high byte", "no exception"}},
+          {[](EncodedPack& p) {
+             SetException(p, 5, (Exception(p, 5) & 0xFFFF) | (p.meta.hb ^ (p.meta.hb + 7)) << 16);
+           },
+           {"no exception"}},
+          {[](EncodedPack& p) { SetException(p, 5, Exception(p, 5) | 1 << 23); },
+           {"element 5 is", "bits past"}},
+          {[](EncodedPack& p) {
+             const uint32_t q = Exception(p, 5) & 0xFFFF, i = q % 32;
+             const uint32_t bit = i % 8 < 4 ? 8 * (i % 8) : 8 * ((i % 8 - 4 + 3) % 4) + 4;
+             p.data[16 * (q / 32) + 4 * (i / 8) + bit / 8] |= 1 << bit % 8;
+           },
+           {"glyd_data: the code of place", "in step 0", "is 1, 0 expected"}},
+      });
+  // Without `data` its codes alone are not looked at.
   EncodedPack pack = Good(Layout::kMma12);
-  pack.side.resize(pack.side.size() + 16);
-  EXPECT_TRUE(CheckPack(pack.view()).ok());
+  PackView view = pack.view();
+  view.data = nullptr;
+  EXPECT_TRUE(CheckPack(view).ok());
+  SetException(pack, 5, Exception(pack, 4));
+  EXPECT_FALSE(CheckPack(view).ok());
+}
+
+TEST(CheckPackTest, MmaCanonical) {
+  ExpectRefused(Layout::kMma,
+                {
+                    {[](EncodedPack& p) { p.side[0] = 1; }, {"glyd_blocks: byte 0 is 1"}},
+                    {[](EncodedPack& p) { p.side[127] = 2; }, {"glyd_blocks: byte 127 is 2"}},
+                    {[](EncodedPack& p) { p.side.back() = 3; }, {"glyd_blocks: byte ", "is 3"}},
+                    {[](EncodedPack& p) { p.side[p.base.back()] = 4; }, {"is 4, zero expected"}},
+                    {[](EncodedPack& p) { p.meta.tiers[2] = p.meta.tiers[1]; }, {"twice"}},
+                });
+  // Unused bits of the last group of second digits and of the last byte of third ones, and an
+  // exponent of the tiers among the third escapes: in whichever step has some.
+  const EncodedPack good = Good(Layout::kMma);
+  int first = 0, second = 0, third = 0;
+  for (uint64_t s = 0; s < kSteps; ++s) {
+    const uint8_t* const block = &good.side[good.base[s]];
+    const uint64_t size = good.base[s + 1] - good.base[s];
+    uint64_t t1 = 0, t2 = 0;
+    for (int k = 0; k < kStepWeights; ++k)
+      t1 += (good.data[s * kMmaStepBytes + k / 4] >> 2 * (k % 4) & 3) == 3;
+    const auto d2 = [&](uint64_t k) {
+      return block[size - 4 * (k / 16 + 1) + k % 16 / 4] >> 2 * (k % 4) & 3;
+    };
+    for (uint64_t k = 0; k < t1; ++k) t2 += d2(k) == 3;
+    const uint64_t groups = (t1 + 15) / 16 * 4, bytes = (t2 + 3) / 4;
+    const auto refused = [&](uint64_t at, uint8_t bits, const char* says) {
+      EncodedPack bad = good;
+      bad.side[bad.base[s] + at] = static_cast<uint8_t>(bad.side[bad.base[s] + at] | bits);
+      EXPECT_THAT(std::string(CheckPack(bad.view()).message()), HasSubstr(says)) << s;
+    };
+    if (t1 % 16 != 0) {
+      refused(size - groups + 3, 0x40, "first escapes");
+      ++first;
+    }
+    if (t2 % 4 != 0) {
+      refused(bytes - 1, 0x40, "second escapes");
+      ++second;
+    }
+    if (bytes + groups < size) {
+      EncodedPack bad = good;
+      bad.side[bad.base[s] + bytes] = bad.meta.tiers[0] & 0xFF;
+      EXPECT_THAT(std::string(CheckPack(bad.view()).message()), HasSubstr("third escape"));
+      ++third;
+    }
+  }
+  EXPECT_GT(first, 0);
+  EXPECT_GT(second, 0);
+  EXPECT_GT(third, 0);
 }
 
 TEST(CheckPackTest, Mma) {
@@ -135,7 +220,7 @@ TEST(CheckPackTest, Mma) {
 TEST(CheckPackTest, HugeClaimsReadNothing) {
   const int32_t base[2] = {128, INT32_MAX};
   PackView v = {.meta = {.layout = Layout::kMma, .rows = 64, .cols = 16}};
-  v.meta.tiers.fill(0xFF000000);
+  v.meta.tiers = {0xFF020100, 0xFF050403, 0xFF080706};
   v.data_bytes = kMmaStepBytes;
   v.base = base, v.base_count = 2;
   v.side_bytes = uint64_t{INT32_MAX} + 256;

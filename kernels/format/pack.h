@@ -75,13 +75,18 @@ absl::StatusOr<EncodedPack> Encode(const PackMeta& meta, const uint16_t* weights
 // Encode into a pack whose buffers may be those of an earlier matrix: no new pages, which cost as
 // much as packing.
 absl::Status EncodeInto(const PackMeta& meta, const uint16_t* weights, EncodedPack* out);
+// The same of rows that lie `stride` weights apart: a part of a larger matrix's columns.
+absl::Status EncodeInto(const PackMeta& meta, const uint16_t* weights, uint64_t stride,
+                        EncodedPack* out);
 // Histogram, codes and Encode in one.
 absl::StatusOr<EncodedPack> Encode(Layout layout, uint64_t rows, uint64_t cols,
                                    const uint16_t* weights);
 
 // Everything that a reader holds to before it decodes (docs/format.md, "What a reader holds to"):
 // sizes, bases that rise from their first value, tiered blocks as long as their digits say, hb,
-// places. DataLoss says which buffer
+// exceptions that are some and in order, zeros where nothing is coded. `data` may be null for
+// mma12: then the codes, of which only those of exceptions can be wrong, are not looked at.
+// DataLoss says which buffer
 // ("glyd_data", "glyd_blocks", "glyd_block_base", "glyd_exc", "glyd_exc_base", "hb", "shape"),
 // where, and both numbers. Reads only within the view's sizes, whatever they are.
 absl::Status CheckPack(const PackView& pack);

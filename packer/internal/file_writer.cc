@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -76,16 +77,24 @@ absl::Status FileWriter::Submit(Piece piece) {
     free_.push_back(std::move(piece.buffer));
     return s;
   }
-  absl::MutexLock lock(&mutex_);
+  absl::ReleasableMutexLock lock(&mutex_);
   const auto room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return in_flight_ < kMaxInFlight || !failed_.ok();
   };
   mutex_.Await(absl::Condition(&room));
   if (!failed_.ok()) return failed_;
-  ++in_flight_;
+  try {
+    while (threads_.size() < static_cast<size_t>(options_.threads))
+      threads_.emplace_back([this] { Work(); });
+  } catch (const std::exception&) {
+    // Fewer do; where there is none at all the caller writes.
+    if (threads_.empty()) {
+      lock.Release();
+      return Write(piece);
+    }
+  }
   queue_.push_back(std::move(piece));
-  while (threads_.size() < static_cast<size_t>(options_.threads))
-    threads_.emplace_back([this] { Work(); });
+  ++in_flight_;
   return absl::OkStatus();
 }
 

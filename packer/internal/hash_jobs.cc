@@ -1,12 +1,13 @@
 #include "packer/internal/hash_jobs.h"
 
-#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/parallel.h"
 #include "base/status_macros.h"
+#include "packer/internal/job_queue.h"
+#include "packer/internal/no_memory.h"
 
 namespace glyd {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 struct Lane {
   JobMemory memory;
   Sha256 hash;
+  size_t index = 0;
   std::unique_ptr<HashJob> job;
   HashJob::Piece piece;
 
@@ -28,48 +30,88 @@ struct Lane {
       GLYD_RETURN_IF_ERROR(job->EndTensor(hash.Finish()));
     else if (piece.ends_job)
       hash.Finish();
-    if (piece.ends_job) job.reset();
     return absl::OkStatus();
   }
 };
 
+// A thread's work.
+class Worker {
+ public:
+  Worker(const HashJobs& jobs, JobQueue& queue, const std::function<bool()>& stop)
+      : jobs_(jobs), queue_(queue), stop_(stop) {}
+
+  absl::Status Run(const Progress& progress) {
+    for (;;) {
+      if (progress.cancelled()) return absl::CancelledError("cancelled");
+      GLYD_RETURN_IF_ERROR(Refill(a_, b_.job == nullptr));
+      if (a_.job == nullptr) std::swap(a_, b_);
+      if (a_.job == nullptr) return absl::OkStatus();
+      GLYD_RETURN_IF_ERROR(Refill(b_, false));
+      if (stop_()) return absl::OkStatus();
+      GLYD_RETURN_IF_ERROR(Do(a_, [&] { return a_.Read(); }));
+      if (b_.job == nullptr) {
+        a_.hash.Update(a_.piece.bytes.data(), a_.piece.bytes.size());
+      } else {
+        GLYD_RETURN_IF_ERROR(Do(b_, [&] { return b_.Read(); }));
+        Sha256::UpdatePair(a_.hash, a_.piece.bytes.data(), a_.piece.bytes.size(), b_.hash,
+                           b_.piece.bytes.data(), b_.piece.bytes.size());
+        GLYD_RETURN_IF_ERROR(Finish(b_));
+      }
+      GLYD_RETURN_IF_ERROR(Finish(a_));
+    }
+  }
+
+ private:
+  // What a lane's job does, a failure to allocate told with its name.
+  template <typename F>
+  absl::Status Do(const Lane& lane, F f) {
+    return WithoutBadAlloc([&] { return jobs_.name(lane.index); }, jobs_.need(lane.index), f);
+  }
+
+  absl::Status Refill(Lane& lane, bool wait) {
+    if (lane.job != nullptr) return absl::OkStatus();
+    const std::optional<size_t> i = queue_.Take(wait, stop_);
+    if (!i.has_value()) return absl::OkStatus();
+    lane.index = *i;
+    return Do(lane, [&] {
+      lane.job = jobs_.make(*i, lane.memory);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status Finish(Lane& lane) {
+    GLYD_RETURN_IF_ERROR(Do(lane, [&] { return lane.Finish(); }));
+    if (!lane.piece.ends_job) return absl::OkStatus();
+    lane.job.reset();
+    lane.memory.Trim();
+    queue_.Done(lane.index);
+    return absl::OkStatus();
+  }
+
+  const HashJobs& jobs_;
+  JobQueue& queue_;
+  const std::function<bool()>& stop_;
+  Lane a_, b_;
+};
+
 }  // namespace
 
-absl::Status RunHashJobs(size_t n, int threads, Progress& progress,
-                         const std::function<std::unique_ptr<HashJob>(size_t, JobMemory&)>& make) {
-  std::atomic<size_t> next{0};
-  const auto refill = [&](Lane& lane) {
-    if (lane.job != nullptr) return;
-    const size_t i = next.fetch_add(1, std::memory_order_relaxed);
-    if (i < n) lane.job = make(i, lane.memory);
+void JobMemory::Trim() {
+  // Twice a piece is what the largest of them is without a long row block.
+  for (Scratch* s : {&bytes, &data, &side, &base, &turned}) s->Trim(2 * kPieceBytes);
+  if (pack.side.capacity() > 4 * kPieceBytes) pack = {};
+}
+
+absl::Status RunHashJobs(const HashJobs& jobs, int threads, Progress& progress) {
+  const int workers = WorkerCount(threads, jobs.n);
+  JobQueue queue(jobs.n, jobs.need);
+  std::atomic<bool> stopped{false};
+  const std::function<bool()> stop = [&] {
+    return stopped.load(std::memory_order_relaxed) || progress.cancelled();
   };
-  const size_t workers = std::min<size_t>(static_cast<size_t>(ThreadCount(threads)), n);
-  std::atomic<bool> stop{false};
-  const auto work = [&]() -> absl::Status {
-    Lane a, b;
-    for (;;) {
-      if (stop.load(std::memory_order_relaxed)) return absl::OkStatus();
-      if (progress.cancelled()) return absl::CancelledError("cancelled");
-      refill(a);
-      refill(b);
-      if (a.job == nullptr) std::swap(a, b);
-      if (a.job == nullptr) return absl::OkStatus();
-      GLYD_RETURN_IF_ERROR(a.Read());
-      if (b.job == nullptr) {
-        a.hash.Update(a.piece.bytes.data(), a.piece.bytes.size());
-        GLYD_RETURN_IF_ERROR(a.Finish());
-        continue;
-      }
-      GLYD_RETURN_IF_ERROR(b.Read());
-      Sha256::UpdatePair(a.hash, a.piece.bytes.data(), a.piece.bytes.size(), b.hash,
-                         b.piece.bytes.data(), b.piece.bytes.size());
-      GLYD_RETURN_IF_ERROR(a.Finish());
-      GLYD_RETURN_IF_ERROR(b.Finish());
-    }
-  };
-  return ParallelFor(workers, threads, progress, [&](size_t, size_t) {
-    absl::Status s = work();
-    if (!s.ok()) stop.store(true, std::memory_order_relaxed);
+  return ParallelFor(static_cast<size_t>(workers), workers, progress, [&](size_t, size_t) {
+    absl::Status s = Worker(jobs, queue, stop).Run(progress);
+    if (!s.ok()) stopped.store(true, std::memory_order_relaxed);
     return s;
   });
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,9 @@ inline constexpr uint64_t kPieceBytes = 768 << 10;
 struct JobMemory {
   Scratch bytes, data, side, base, turned;
   EncodedPack pack;
+
+  // Keeps no more than any job takes.
+  void Trim();
 };
 
 // Work on tensors whose bytes are hashed on the way: read or decoded piece by piece, hashed, and
@@ -44,12 +48,19 @@ class HashJob {
   virtual absl::Status EndTensor(const Digest& digest) = 0;
 };
 
-// Runs jobs 0 to n-1, in rising order, on several threads. Each thread has two at hand, so that
-// their hashes are computed side by side, which is faster. Ends at the first failure, or with
-// Cancelled, like ParallelFor.
-absl::Status RunHashJobs(
-    size_t n, int threads, Progress& progress,
-    const std::function<std::unique_ptr<HashJob>(size_t i, JobMemory& memory)>& make);
+// Jobs 0 to n-1.
+struct HashJobs {
+  size_t n = 0;
+  std::function<std::unique_ptr<HashJob>(size_t i, JobMemory& memory)> make;
+  std::function<uint64_t(size_t i)> need;     // of memory, kLaneBytes at least
+  std::function<std::string(size_t i)> name;  // for messages: the tensor
+};
+
+// Runs jobs, in rising order, on several threads, within the budget of JobQueue. Each thread has
+// two at hand where they fit, so that their hashes are computed side by side, which is faster. Ends
+// at the first failure, or with Cancelled, like ParallelFor; ResourceExhausted, with the tensor and
+// the bytes, where a job's memory cannot be had.
+absl::Status RunHashJobs(const HashJobs& jobs, int threads, Progress& progress);
 
 }  // namespace glyd
 

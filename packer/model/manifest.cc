@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -24,10 +25,19 @@ namespace sj = json::sj;
 
 absl::StatusOr<std::pair<uint32_t, uint32_t>> ParseVersion(absl::string_view version,
                                                            absl::string_view what) {
+  // Digits alone: what converts a number takes spaces and signs, too.
   const std::vector<absl::string_view> parts = absl::StrSplit(version, '.');
+  const auto number = [](absl::string_view part, uint32_t* out) {
+    return absl::c_all_of(part, absl::ascii_isdigit) && absl::SimpleAtoi(part, out);
+  };
+  const auto is_word = [](absl::string_view part) {
+    return !part.empty() && absl::c_all_of(part, [](char c) {
+      return absl::ascii_isalnum(c) || c == '+' || c == '-' || c == '_';
+    });
+  };
   uint32_t major = 0, minor = 0;
-  if (parts.size() < 2 || !absl::SimpleAtoi(parts[0], &major) ||
-      !absl::SimpleAtoi(parts[1], &minor))
+  if (parts.size() < 2 || !number(parts[0], &major) || !number(parts[1], &minor) ||
+      !absl::c_all_of(parts, is_word))
     return Bad(
         what, absl::StrCat("version \"", Printable(version), "\" does not start with two numbers"));
   return std::make_pair(major, minor);
@@ -180,6 +190,11 @@ class Parser {
       m_.notes.push_back(absl::StrCat(shown_, ": key ", key, " of version ", Printable(m_.version),
                                       " is skipped"));
     }
+    // What versions before this one wrote there is not known here.
+    if (version >= std::make_pair(0u, 25u)) {
+      GLYD_RETURN_IF_ERROR(CheckSource());
+      if (!incomplete_.empty()) return absl::DataLossError(incomplete_[0]);
+    }
     GLYD_RETURN_IF_ERROR(CheckFormat());
     m_.has_tensors = seen_.contains("tensors");
     if (!m_.has_tensors && (m_.format == "glyd-v3" || version >= std::make_pair(0u, 25u)))
@@ -218,11 +233,15 @@ class Parser {
   }
 
   absl::Status ReadSource(absl::string_view key, sj::value v, absl::string_view what) {
-    if (key == "repo") return ReadPath(v, what, &m_.repo);
+    if (key == "repo") {
+      has_repo_ = true;
+      return ReadPath(v, what, &m_.repo);
+    }
     if (key != "revision") {
       unknown_.push_back(absl::StrCat("\"source\": \"", Printable(key), "\""));
       return absl::OkStatus();
     }
+    has_revision_ = true;
     if (json::IsNull(v)) return absl::OkStatus();
     return json::GetString(v, what, &m_.revision.emplace());
   }
@@ -230,7 +249,7 @@ class Parser {
   absl::Status ReadPack(sj::value v, absl::string_view what, ManifestPack* pack) {
     sj::object object;
     GLYD_RETURN_IF_ERROR(json::GetObject(v, what, &object));
-    bool has_layout = false, has_hb = false;
+    bool has_layout = false, has_hb = false, has_transposed = false;
     std::vector<uint64_t> shape, tiers;
     GLYD_RETURN_IF_ERROR(json::ForEachField(
         object, what, [&](absl::string_view key, sj::value value) -> absl::Status {
@@ -241,7 +260,10 @@ class Parser {
           }
           if (key == "shape") return ReadNumbers(value, place, &shape);
           if (key == "tiers") return ReadNumbers(value, place, &tiers);
-          if (key == "transposed") return json::GetBool(value, place, &pack->transposed);
+          if (key == "transposed") {
+            has_transposed = true;
+            return json::GetBool(value, place, &pack->transposed);
+          }
           if (key == "experts") {
             GLYD_RETURN_IF_ERROR(json::GetUint(value, place, &pack->experts));
             return pack->experts == 0 ? Bad(place, "0 experts") : absl::OkStatus();
@@ -282,7 +304,19 @@ class Parser {
       }
     }
     if (pack->transposed && pack->experts == 0) return Bad(what, "transposed and no experts");
+    if (pack->experts != 0 && !has_transposed)
+      incomplete_.push_back(absl::StrCat(what, ": experts and no transposed"));
     return CheckPackEntry(*pack, what);
+  }
+
+  absl::Status CheckSource() const {
+    const std::string what = absl::StrCat(shown_, ": source");
+    if (!has_repo_ || !has_revision_) return Bad(what, "needs repo and revision");
+    if (!m_.revision.has_value()) return absl::OkStatus();
+    const std::string& r = *m_.revision;
+    if (r.size() == 40 && absl::c_all_of(r, [](char c) { return HexDigit(c) >= 0; }))
+      return absl::OkStatus();
+    return Bad(what, absl::StrCat("revision \"", Printable(r), "\" is no commit of 40 hex digits"));
   }
 
   absl::Status CheckFormat() const {
@@ -319,6 +353,8 @@ class Parser {
   Manifest m_;
   absl::flat_hash_set<std::string> seen_;
   std::vector<std::string> unknown_;
+  bool has_repo_ = false, has_revision_ = false;
+  std::vector<std::string> incomplete_;  // packs without all that a save of this version has
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "packer/model/save.h"
 #include "packer/safetensors/writer.h"
 #include "packer/testing/fixtures.h"
+#include "packer/verify/save_jobs.h"
 #include "packer/verify/verify.h"
 
 namespace glyd {
@@ -162,6 +163,91 @@ TEST_F(SaveTest, KeysOfANewerVersionAreSkipped) {
   EXPECT_THAT(s->notes.front(), HasSubstr("colour"));
 }
 
+// What a save of 0.25 never has, though a careless reader takes it.
+TEST_F(SaveTest, ManifestIsHeldToItsVersion) {
+  struct Edit {
+    const char *from, *to, *says;
+  };
+  const auto refused = [&](const std::vector<Edit>& edits) {
+    const std::string good = json_;
+    for (const Edit& e : edits) {
+      Replace(e.from, e.to);
+      const auto s = Open();
+      EXPECT_THAT(std::string(s.status().message()), HasSubstr(e.says)) << e.to;
+      json_ = good;
+    }
+    EXPECT_TRUE(Open().ok()) << Open().status();
+  };
+  Make("granite-moe", Layout::kMma);
+  refused({{"\"0.25.0\"", "\" 0.25.0\"", "two numbers"},
+           {"\"0.25.0\"", "\"+0.25\"", "two numbers"},
+           {"\"0.25.0\"", "\"0.25.\"", "two numbers"},
+           {"\"0.25.0\"", "\"0. 25\"", "two numbers"},
+           {"\"0.25.0\"", "\"0.25 \"", "two numbers"},
+           {"\"0.25.0\"", "\".25\"", "two numbers"},
+           {"\"0.25.0\"", "\"0\"", "two numbers"},
+           {"\"0.25.0\"", "\"0.25.0\\n\"", "two numbers"},
+           {",\n  \"revision\": null", "", "source: needs repo and revision"},
+           {"\"revision\": null", "\"revision\": \"\"", "40 hex digits"},
+           {"\"revision\": null", "\"revision\": \"x\"", "40 hex digits"},
+           {"\"revision\": null", "\"revision\": \"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"",
+            "40 hex digits"},
+           {",\n   \"transposed\": false", "", "experts and no transposed"}});
+  for (const char* version : {"\"0.25\"", "\"0.25.0.dev1\"", "\"0.25.1+cu12\"", "\"1.0rc1.2\""}) {
+    const std::string good = json_;
+    Replace("\"0.25.0\"", version);
+    EXPECT_EQ(Open().ok(), version[1] == '0') << version << Open().status();
+    json_ = good;
+  }
+  Replace("\"revision\": null", absl::StrCat("\"revision\": \"", std::string(40, 'a'), "\""));
+  EXPECT_TRUE(Open().ok());
+}
+
+// Before 0.25 another form of these was not known to be wrong.
+TEST_F(SaveTest, OlderManifestsMayLackWhatCameLater) {
+  Make("granite-moe", Layout::kMma);
+  Replace("\"0.25.0\"", "\"0.22.0\"");
+  Replace(",\n   \"transposed\": false", "");
+  Replace(",\n  \"revision\": null", "");
+  EXPECT_TRUE(Open().ok()) << Open().status();
+}
+
+// A tensor saved as it is with other words in its header: its bytes and their sha256 are the same.
+TEST_F(SaveTest, RawTensorsKeepDtypeAndShape) {
+  const auto refused = [&](const std::string& name, const std::string& dtype,
+                           const std::string& shape) {
+    const std::string file = ReadFile(dir_ / "s/model.safetensors");
+    const uint64_t length = LoadLe64(file.data());
+    std::string header = file.substr(8, length);
+    const size_t at = header.find(absl::StrCat("\"", name, "\":{")), end = header.find("]", at);
+    ASSERT_NE(at, std::string::npos) << name;
+    header.replace(
+        at, end + 1 - at,
+        absl::StrCat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":[", shape, "]"));
+    std::string out(8, '\0');
+    StoreLe64(out.data(), header.size());
+    WriteFile(dir_ / "s/model.safetensors", out + header + file.substr(8 + length));
+    const absl::Status s = testing::Verify(dir_ / "s");
+    EXPECT_TRUE(absl::IsDataLoss(s)) << name << s;
+    EXPECT_THAT(std::string(s.message()), HasSubstr(name));
+    WriteFile(dir_ / "s/model.safetensors", file);
+  };
+  for (const bool merge : {true, false}) {
+    const std::string model = dir_ / absl::StrCat("model", merge);
+    testing::WriteModel(model, testing::TinyTensors());
+    PackOptions options;
+    options.merge = merge;
+    options.force = true;
+    ASSERT_TRUE(testing::Pack(model, dir_ / "s", options).ok());
+    EXPECT_TRUE(testing::Verify(dir_ / "s").ok());
+    refused("model.norm.weight", "F16", "64");
+    refused("model.norm.weight", "BF16", "8,8");
+    refused("model.layers.0.input_layernorm.weight", "BF16", "1,64");
+    refused("model.embed_tokens.weight", "BF16", "64,128");
+    refused("model.layers.0.post_attention_layernorm.weight", "I16", "64");
+  }
+}
+
 TEST_F(SaveTest, TransposedExperts) {
   Make("granite-moe", Layout::kMma12);
   // As the save of a model that holds each expert's [64, 128] as [128, 64].
@@ -196,13 +282,52 @@ TEST_F(SaveTest, QuickSeesStructureAlone) {
   Progress silent;
   VerifyReport report;
   EXPECT_TRUE(VerifySave(*s, {.quick = true}, silent, &report).ok());
-  EXPECT_THAT(report.verdicts, IsEmpty());
+  EXPECT_EQ(report.verdicts.size(), report.tensors);
+  for (const TensorVerdict& v : report.verdicts) {
+    EXPECT_EQ(v.checked, Checked::kStructure);
+    EXPECT_FALSE(v.file.empty());
+  }
   EXPECT_FALSE(VerifySave(*s, {}, silent, &report).ok());
   // One bad tensor, and a verdict for each.
   EXPECT_EQ(report.verdicts.size(), report.tensors);
   size_t bad = 0;
   for (const TensorVerdict& v : report.verdicts) bad += !v.status.ok();
   EXPECT_EQ(bad, 1u);
+}
+
+// A verdict a tensor also where the save does not open, however little of it can be read.
+TEST_F(SaveTest, VerdictsOfASaveThatDoesNotOpen) {
+  Make("qwen3-tied", Layout::kMma12);
+  const size_t all = CountTensors(*Open());
+  const std::string good = json_;
+  const auto verify = [&](const std::string& json) {
+    WriteFile(dir_ / "s/glyd.json", json);
+    Progress silent;
+    VerifyReport report;
+    const absl::Status s = VerifyDir(*Dir::Open(dir_ / "s"), {}, silent, &report);
+    EXPECT_FALSE(s.ok());
+    return report.verdicts;
+  };
+  // Of the manifest as a whole: no tensor is to blame.
+  Replace("\"layout\": \"mma12\"", "\"colour\": 1, \"layout\": \"mma12\"");
+  auto verdicts = verify(json_);
+  EXPECT_EQ(verdicts.size(), all);
+  for (const TensorVerdict& v : verdicts) {
+    EXPECT_EQ(v.checked, Checked::kNothing);
+    EXPECT_THAT(std::string(v.status.message()), HasSubstr("not checked"));
+  }
+  // Of one tensor: named, the others not.
+  json_ = good;
+  Replace("\"model.norm.weight\": \"", "\"model.no.weight\": \"");
+  verdicts = verify(json_);
+  EXPECT_EQ(verdicts.size(), all);
+  size_t bad = 0;
+  for (const TensorVerdict& v : verdicts) bad += v.checked != Checked::kNothing;
+  EXPECT_EQ(bad, 1u);
+  // No glyd.json to speak of: what the files hold.
+  EXPECT_GT(verify("[").size(), all);
+  std::filesystem::remove(dir_ / "s/model.safetensors");
+  EXPECT_EQ(verify(good).size(), all);
 }
 
 }  // namespace

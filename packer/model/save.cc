@@ -10,6 +10,8 @@
 #include "base/status_macros.h"
 #include "packer/internal/looks_like.h"
 #include "packer/internal/text.h"
+#include "packer/model/config.h"
+#include "packer/model/family_shapes.h"
 #include "packer/model/plan.h"
 
 namespace glyd {
@@ -144,6 +146,9 @@ absl::StatusOr<Save> Save::Open(const Dir& dir) {
                                    ListSome(other_dtypes, 3)));
   for (const StoredTensor& t : files.tensors()) s.packed_bytes += t.bytes;
   s.files = std::move(files).TakeFiles();
+  // A save is whole without a config.json, and one that does not parse is not the save's fault.
+  if (const auto config = ModelConfig::Read(dir); config.ok())
+    GLYD_RETURN_IF_ERROR(CheckFamilyShapes(s, *config, kConfigFile));
   return s;
 }
 

@@ -1,14 +1,26 @@
 #include "packer/testing/huge.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "absl/strings/str_cat.h"
 #include "base/dir.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "packer/model/save.h"
 #include "packer/safetensors/checkpoint.h"
 #include "packer/testing/fixtures.h"
+#include "packer/verify/verify.h"
 
 namespace glyd {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::PeakBytes;
 using testing::TempDir;
 using testing::WriteSparse;
@@ -16,6 +28,82 @@ using testing::WriteSparse;
 TEST(HugeTest, OneTensorOf3GiB) {
   const TempDir t;
   if (!testing::PackAndVerify3GiB(t, Layout::kMma12)) GTEST_SKIP() << "no room for 12 GiB";
+}
+
+constexpr uint64_t kRow = uint64_t{1} << 24, kRowBlock = 2 * 64 * kRow;
+
+// A model of one row block that is 2 GiB of zeros, in t/model.
+void WriteLongRows(const TempDir& t) {
+  std::filesystem::create_directories(t / "model");
+  WriteSparse(t / "model/model.safetensors",
+              absl::StrCat(R"({"w.weight":{"dtype":"BF16","shape":[64,)", kRow,
+                           R"(],"data_offsets":[0,)", kRowBlock, "]}}"),
+              kRowBlock);
+}
+
+// Runs `f` in a process that may take 1 GiB more of addresses than it has.
+std::string Short(const std::function<absl::Status()>& f) {
+  return testing::InChild([&] {
+    std::ifstream statm("/proc/self/statm");
+    uint64_t pages = 0;
+    statm >> pages;
+    const rlim_t most = pages * static_cast<uint64_t>(::getpagesize()) + (uint64_t{1} << 30);
+    const struct rlimit limit = {most, most};
+    ::setrlimit(RLIMIT_AS, &limit);
+    return f().ToString();
+  });
+}
+
+TEST(HugeTest, OneRowBlockOf2GiB) {
+  const TempDir t;
+  if (std::filesystem::space(t.path()).available < 3 * kRowBlock) GTEST_SKIP() << "no room";
+  WriteLongRows(t);
+  const auto named = AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("tensor \"w.weight\""),
+                           HasSubstr(absl::StrCat(kRowBlock, " bytes needed")));
+  PackOptions options;
+  options.any = true;
+  for (const Layout layout : {Layout::kMma, Layout::kMma12}) {
+    options.layout = layout;
+    EXPECT_THAT(Short([&] { return testing::Pack(t / "model", t / "out", options).status(); }),
+                named);
+    EXPECT_THAT(testing::ListDir(t.path()), ElementsAre("model"));
+  }
+  EXPECT_LT(PeakBytes([&] { return testing::Pack(t / "model", t / "out", options).status(); }),
+            testing::kMemoryBound + kRowBlock);
+  EXPECT_THAT(Short([&] { return testing::Verify(t / "out"); }), named);
+  EXPECT_THAT(Short([&] { return testing::Unpack(t / "out", t / "back"); }), named);
+  EXPECT_THAT(testing::ListDir(t.path()), ElementsAre("model", "out"));
+  EXPECT_LT(PeakBytes([&] { return testing::Verify(t / "out"); }),
+            testing::kMemoryBound + kRowBlock);
+}
+
+// Row blocks of 64 MiB on more threads than fit.
+TEST(HugeTest, ManyThreadsShareABudget) {
+  constexpr uint64_t kCols = uint64_t{1} << 19, kBytes = 2 * 64 * kCols, kTensors = 16;
+  const TempDir t;
+  std::filesystem::create_directories(t / "model");
+  std::string header = "{";
+  for (uint64_t i = 0; i < kTensors; ++i)
+    absl::StrAppend(&header, i == 0 ? "" : ",", "\"t", i,
+                    R"(.weight":{"dtype":"BF16","shape":[64,)", kCols, R"(],"data_offsets":[)",
+                    i * kBytes, ",", (i + 1) * kBytes, "]}");
+  WriteSparse(t / "model/model.safetensors", header + "}", kTensors * kBytes);
+  PackOptions options;
+  options.any = options.force = true;
+  options.threads = 16;
+  for (const Layout layout : {Layout::kMma, Layout::kMma12}) {
+    options.layout = layout;
+    EXPECT_LT(PeakBytes([&] { return testing::Pack(t / "model", t / "out", options).status(); }),
+              testing::kMemoryBound);
+  }
+  EXPECT_LT(PeakBytes([&] {
+              const auto save = Save::Open(*Dir::Open(t / "out"));
+              if (!save.ok()) return save.status();
+              Progress silent;
+              VerifyReport report;
+              return VerifySave(*save, {.threads = 16}, silent, &report);
+            }),
+            testing::kMemoryBound);
 }
 
 // The headers of a 30 GB checkpoint are all that opening it takes.

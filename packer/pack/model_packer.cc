@@ -1,8 +1,10 @@
 #include "packer/pack/model_packer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,9 @@
 #include "base/status_macros.h"
 #include "kernels/format/step.h"
 #include "packer/internal/file_writer.h"
+#include "packer/internal/job_queue.h"
+#include "packer/internal/no_memory.h"
+#include "packer/internal/parts.h"
 #include "packer/pack/row_encoder.h"
 
 namespace glyd {
@@ -27,9 +32,16 @@ uint64_t SourceBytes(const PlanItem& item) {
   return n;
 }
 
-// Rows of a matrix in a piece: whole steps, one at least.
-uint64_t PieceRows(uint64_t cols) {
-  return std::max<uint64_t>(kPieceBytes / (2 * cols) / kStepRows * kStepRows, kStepRows);
+// Of memory that the work on an item takes: a row block that is larger than a piece is held whole,
+// as its bytes are hashed row by row and packed step by step.
+uint64_t Need(const PlanItem& item) {
+  if (!item.packed()) return kLaneBytes;
+  const uint64_t block = 2 * kStepRows * item.cols, steps = item.rows * item.cols / kStepWeights;
+  return kLaneBytes + (block > kPieceBytes ? block : 0) + sizeof(int32_t) * steps;
+}
+
+std::string ShownName(const PlanItem& item) {
+  return absl::StrCat("tensor \"", Printable(item.members[0].source->name), "\"");
 }
 
 const uint16_t* Weights(const uint8_t* bytes) { return reinterpret_cast<const uint16_t*>(bytes); }
@@ -62,10 +74,15 @@ class ModelPacker::PackJob : public HashJob {
 
   absl::Status Use(const Piece& piece) override {
     if (member_ == 0 && at_ == piece.bytes.size()) GLYD_RETURN_IF_ERROR(Zeros(encoder_.SideHead()));
-    GLYD_RETURN_IF_ERROR(
-        encoder_.Add(Weights(piece.bytes.data()), piece.bytes.size() / (2 * item_.cols)));
-    GLYD_RETURN_IF_ERROR(streams_[0].Append(encoder_.data()));
-    GLYD_RETURN_IF_ERROR(streams_[1].Append(encoder_.side()));
+    const uint16_t* const weights = Weights(piece.bytes.data());
+    GLYD_RETURN_IF_ERROR(ForEachPart(piece.bytes.size() / (2 * item_.cols), item_.cols,
+                                     [&](const MatrixPart& m) -> absl::Status {
+                                       GLYD_RETURN_IF_ERROR(
+                                           encoder_.Add(weights + m.row * item_.cols + m.col,
+                                                        item_.cols, m.rows, m.cols));
+                                       GLYD_RETURN_IF_ERROR(streams_[0].Append(encoder_.data()));
+                                       return streams_[1].Append(encoder_.side());
+                                     }));
     p_.progress_.Advance(piece.bytes.size());
     return absl::OkStatus();
   }
@@ -171,22 +188,49 @@ absl::Status ModelPacker::Measure() {
     bytes += SourceBytes(plan_.items[i]);
   }
   progress_.Phase("measure", bytes);
-  std::vector<JobMemory> memory(static_cast<size_t>(threads_));
-  GLYD_RETURN_IF_ERROR(ParallelFor(packs.size(), threads_, progress_, [&](size_t worker, size_t i) {
-    return MeasurePack(packs[i], memory[worker]);
-  }));
+  const int workers = WorkerCount(threads_, packs.size());
+  const auto need = [&](size_t i) {
+    const PlanItem& item = plan_.items[packs[i]];
+    return Need(item) + (IsHeld(item, workers) ? SourceBytes(item) : 0);
+  };
+  JobQueue queue(packs.size(), need);
+  std::atomic<bool> stopped{false};
+  const auto stop = [&] {
+    return stopped.load(std::memory_order_relaxed) || progress_.cancelled();
+  };
+  const auto work = [&]() -> absl::Status {
+    JobMemory memory;
+    while (const std::optional<size_t> i = queue.Take(true, stop)) {
+      const PlanItem& item = plan_.items[packs[*i]];
+      GLYD_RETURN_IF_ERROR(
+          WithoutBadAlloc([&] { return ShownName(item); }, need(*i),
+                          [&] { return MeasurePack(packs[*i], IsHeld(item, workers), memory); }));
+      memory.Trim();
+      queue.Done(*i);
+    }
+    return progress_.cancelled() ? absl::CancelledError("cancelled") : absl::OkStatus();
+  };
+  GLYD_RETURN_IF_ERROR(ParallelFor(static_cast<size_t>(workers), workers, progress_,
+                                   [&](size_t, size_t) -> absl::Status {
+                                     absl::Status s = work();
+                                     if (!s.ok()) stopped = true;
+                                     return s;
+                                   }));
   GLYD_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
   PlaceTensors();
   return absl::OkStatus();
 }
 
-absl::Status ModelPacker::MeasurePack(size_t i, JobMemory& memory) {
+bool ModelPacker::IsHeld(const PlanItem& item, int workers) const {
+  return layout_ == Layout::kMma &&
+         SourceBytes(item) <= kHeldBytes / static_cast<uint64_t>(workers);
+}
+
+absl::Status ModelPacker::MeasurePack(size_t i, bool hold, JobMemory& memory) {
   const PlanItem& item = plan_.items[i];
   State& state = states_[i];
   progress_.Item(item.name);
   const uint64_t bytes = SourceBytes(item), piece = PieceRows(item.cols) * 2 * item.cols;
-  const bool hold =
-      layout_ == Layout::kMma && bytes <= kHeldBytes / static_cast<uint64_t>(threads_);
   uint8_t* const memory_for = memory.bytes.Get(hold ? bytes : std::min(bytes, piece));
   // Every piece in turn: f(weights, bytes).
   const auto each_piece = [&](bool read, const auto& f) -> absl::Status {
@@ -217,7 +261,9 @@ absl::Status ModelPacker::MeasurePack(size_t i, JobMemory& memory) {
   }
   RowEncoder encoder(state.meta, &memory.pack);
   GLYD_RETURN_IF_ERROR(each_piece(!hold, [&](const uint16_t* weights, uint64_t n) {
-    return encoder.Add(weights, n / (2 * item.cols));
+    return ForEachPart(n / (2 * item.cols), item.cols, [&](const MatrixPart& m) {
+      return encoder.Add(weights + m.row * item.cols + m.col, item.cols, m.rows, m.cols);
+    });
   }));
   state.side_bytes = encoder.side_bytes();
   return absl::OkStatus();
@@ -268,13 +314,16 @@ absl::Status ModelPacker::Write(Staging& staging) {
   uint64_t bytes = 0;
   for (const PlanItem& item : plan_.items) bytes += SourceBytes(item);
   progress_.Phase("pack", bytes);
-  GLYD_RETURN_IF_ERROR(RunHashJobs(by_size_.size(), threads_, progress_,
-                                   [&](size_t i, JobMemory& memory) -> std::unique_ptr<HashJob> {
-                                     const size_t item = by_size_[i];
-                                     if (plan_.items[item].packed())
-                                       return std::make_unique<PackJob>(*this, item, files, memory);
-                                     return std::make_unique<RawJob>(*this, item, files, memory);
-                                   }));
+  HashJobs jobs;
+  jobs.n = by_size_.size();
+  jobs.need = [&](size_t i) { return Need(plan_.items[by_size_[i]]); };
+  jobs.name = [&](size_t i) { return ShownName(plan_.items[by_size_[i]]); };
+  jobs.make = [&](size_t i, JobMemory& memory) -> std::unique_ptr<HashJob> {
+    const size_t item = by_size_[i];
+    if (plan_.items[item].packed()) return std::make_unique<PackJob>(*this, item, files, memory);
+    return std::make_unique<RawJob>(*this, item, files, memory);
+  };
+  GLYD_RETURN_IF_ERROR(RunHashJobs(jobs, threads_, progress_));
   GLYD_RETURN_IF_ERROR(checkpoint_.CheckUnchanged());
   progress_.Phase("sync", file_bytes());
   return files.Finish(progress_);

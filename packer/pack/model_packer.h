@@ -21,7 +21,7 @@ namespace glyd {
 // file, is known only once the size of each pack is: Measure reads the matrices and finds their
 // codes and sizes; Write reads them again and hashes, packs and writes each piece while it is in
 // cache. To read once and move what was written to its place would cost a copy of the save, more
-// than the second read. Neither holds a large matrix in memory.
+// than the second read. Neither holds more of a matrix in memory than a row block.
 class ModelPacker {
  public:
   // All are borrowed.
@@ -49,7 +49,9 @@ class ModelPacker {
     std::vector<Digest> sha256;  // of its members
   };
 
-  absl::Status MeasurePack(size_t item, JobMemory& memory);
+  // Whether Measure keeps the matrix in memory between its two looks at it.
+  bool IsHeld(const PlanItem& item, int workers) const;
+  absl::Status MeasurePack(size_t item, bool hold, JobMemory& memory);
   void PlaceTensors();
 
   const SavePlan& plan_;

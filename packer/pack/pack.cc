@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "packer/internal/extras.h"
+#include "packer/internal/no_memory.h"
 #include "packer/model/config.h"
 #include "packer/model/manifest.h"
 #include "packer/model/plan.h"
@@ -106,11 +107,9 @@ absl::StatusOr<PackSummary> Fill(const Dir& source, const std::vector<std::strin
   return Summarize(plan, packer);
 }
 
-}  // namespace
-
-absl::StatusOr<PackSummary> PackModel(const Dir& source, const Dir& out_parent,
-                                      const std::string& out_name, const PackOptions& options,
-                                      Progress& progress) {
+absl::StatusOr<PackSummary> Pack(const Dir& source, const Dir& out_parent,
+                                 const std::string& out_name, const PackOptions& options,
+                                 Progress& progress) {
   GLYD_ASSIGN_OR_RETURN(const std::vector<std::string> names, source.List());
   if (options.file.empty() && absl::c_linear_search(names, kManifestFile))
     return absl::InvalidArgumentError(absl::StrCat(Printable(source.name(), 4096), ": has a ",
@@ -156,6 +155,15 @@ absl::StatusOr<PackSummary> PackModel(const Dir& source, const Dir& out_parent,
         absl::StrCat("the save is larger than the tensors that it holds: ", summary.saved_bytes,
                      " of ", summary.source_bytes, " bytes"));
   return summary;
+}
+
+}  // namespace
+
+absl::StatusOr<PackSummary> PackModel(const Dir& source, const Dir& out_parent,
+                                      const std::string& out_name, const PackOptions& options,
+                                      Progress& progress) {
+  return WithoutBadAlloc([&] { return Printable(source.name(), 4096); }, 0,
+                         [&] { return Pack(source, out_parent, out_name, options, progress); });
 }
 
 }  // namespace glyd

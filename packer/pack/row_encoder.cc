@@ -26,10 +26,12 @@ uint64_t RowEncoder::SideTail() const {
   return meta_.layout == Layout::kMma ? kMmaTailBytes : ExcTail(side_sum_ / sizeof(int32_t));
 }
 
-absl::Status RowEncoder::Add(const uint16_t* weights, uint64_t rows) {
+absl::Status RowEncoder::Add(const uint16_t* weights, uint64_t stride, uint64_t rows,
+                             uint64_t cols) {
   PackMeta part = meta_;
   part.rows = rows;
-  GLYD_RETURN_IF_ERROR(EncodeInto(part, weights, memory_));
+  part.cols = cols;
+  GLYD_RETURN_IF_ERROR(EncodeInto(part, weights, stride, memory_));
   const bool mma = meta_.layout == Layout::kMma;
   const int32_t first = memory_->base.front(), last = memory_->base.back();
   // Elements of base count bytes of blocks, or exceptions of 4 bytes.

@@ -10,7 +10,7 @@
 
 namespace glyd {
 
-// Packs a matrix some rows at a time, so that it need not be in memory whole. The buffers' parts,
+// Packs a matrix part by part, so that it need not be in memory whole. The buffers' parts,
 // one after the other between SideHead and SideTail, are those that Encode makes of the whole
 // matrix.
 class RowEncoder {
@@ -18,9 +18,10 @@ class RowEncoder {
   // `meta` is the whole matrix's. `memory` is used throughout, and may be another encoder's before.
   RowEncoder(const PackMeta& meta, EncodedPack* memory);
 
-  // The next `rows`, a multiple of 64. OutOfRange where the side buffer would get larger than the
-  // format allows.
-  absl::Status Add(const uint16_t* weights, uint64_t rows);
+  // The next steps: [rows, cols] at `weights`, whose rows lie `stride` apart; rows a multiple of
+  // 64, and all columns, or 64 rows and some of them, a multiple of 16. OutOfRange where the side
+  // buffer would get larger than the format allows.
+  absl::Status Add(const uint16_t* weights, uint64_t stride, uint64_t rows, uint64_t cols);
   // What Add made; valid until the next one.
   absl::Span<const uint8_t> data() const { return memory_->data; }
   absl::Span<const uint8_t> side() const { return side_; }
@@ -31,7 +32,7 @@ class RowEncoder {
   uint64_t SideTail() const;
   // Of the side buffer so far, head and tail included.
   uint64_t side_bytes() const { return SideHead() + side_sum_ + SideTail(); }
-  // All of `base`, after the last Add.
+  // All of `base`, after the last Add: 4 bytes a step.
   const std::vector<int32_t>& base() const { return base_; }
 
  private:

@@ -22,7 +22,7 @@ TEST(RowEncoderTest, PartsAreTheWhole) {
         std::vector<uint8_t> data, side(encoder.SideHead());
         for (uint64_t row = 0, n = 64; row < rows; row += n, n = 128) {
           n = std::min(n, rows - row);
-          ASSERT_TRUE(encoder.Add(&w[row * kCols], n).ok());
+          ASSERT_TRUE(encoder.Add(&w[row * kCols], kCols, n, kCols).ok());
           data.insert(data.end(), encoder.data().begin(), encoder.data().end());
           side.insert(side.end(), encoder.side().begin(), encoder.side().end());
         }
@@ -38,6 +38,30 @@ TEST(RowEncoderTest, PartsAreTheWhole) {
         }
       }
     }
+  }
+}
+
+// A row block cut by columns is what it is whole.
+TEST(RowEncoderTest, ColumnsOfARowBlock) {
+  constexpr uint64_t kRows = 128, kCols = 240;
+  for (const Layout layout : {Layout::kMma, Layout::kMma12}) {
+    const std::vector<uint16_t> w = testing::Weights(kRows * kCols, 0.2, 5);
+    const auto whole = Encode(layout, kRows, kCols, w.data());
+    ASSERT_TRUE(whole.ok());
+    EncodedPack memory;
+    RowEncoder encoder(whole->meta, &memory);
+    std::vector<uint8_t> data, side(encoder.SideHead());
+    for (uint64_t row = 0; row < kRows; row += 64)
+      for (uint64_t col = 0, n = 16; col < kCols; col += n, n = 80) {
+        n = std::min(n, kCols - col);
+        ASSERT_TRUE(encoder.Add(&w[row * kCols + col], kCols, 64, n).ok());
+        data.insert(data.end(), encoder.data().begin(), encoder.data().end());
+        side.insert(side.end(), encoder.side().begin(), encoder.side().end());
+      }
+    side.resize(side.size() + encoder.SideTail());
+    EXPECT_TRUE(data == whole->data);
+    EXPECT_TRUE(side == whole->side);
+    EXPECT_TRUE(encoder.base() == whole->base);
   }
 }
 

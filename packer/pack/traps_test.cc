@@ -29,6 +29,7 @@ using ::testing::AllOf;
 using testing::Bf16;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::InChild;
 using testing::NoteProgress;
 using testing::Pack;
 using testing::ReadFile;
@@ -691,27 +692,6 @@ TEST_F(TrapTest, Cancelled) {
   Cancel cancel;
   EXPECT_TRUE(absl::IsCancelled(Pack(model_, out_, {}, &cancel).status()));
   EXPECT_THAT(testing::ListDir(dir_.path()), ElementsAre("model"));
-}
-
-// Runs `f` in a child process; its text comes back.
-std::string InChild(const std::function<std::string()>& f) {
-  int ends[2];
-  EXPECT_EQ(::pipe(ends), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const std::string text = f();
-    (void)!::write(ends[1], text.data(), text.size());
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  std::string text(65536, '\0');
-  const ssize_t n = ::read(ends[0], text.data(), text.size());
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status)) << status;
-  text.resize(n < 0 ? 0 : static_cast<size_t>(n));
-  return text;
 }
 
 std::vector<TestTensor> FiveMegabytes() {

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -247,6 +249,26 @@ absl::Status Unpack(const std::string& save, const std::string& out, bool force)
   GLYD_ASSIGN_OR_RETURN(const auto to, Split(out));
   Progress silent;
   return UnpackSave(s, dir, to.first, to.second, force, 0, silent).status();
+}
+
+std::string InChild(const std::function<std::string()>& f) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string text = f();
+    (void)!::write(ends[1], text.data(), text.size());
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string text(65536, '\0');
+  const ssize_t n = ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  text.resize(n < 0 ? 0 : static_cast<size_t>(n));
+  return text;
 }
 
 }  // namespace glyd::testing

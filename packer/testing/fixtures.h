@@ -1,6 +1,7 @@
 #ifndef GLYD_PACKER_TESTING_FIXTURES_H_
 #define GLYD_PACKER_TESTING_FIXTURES_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,9 @@ absl::Status Verify(const std::string& save);
 std::vector<std::string> TensorsOf(const std::string& dir);
 // UnpackSave as `glyd unpack SAVE OUT` calls it.
 absl::Status Unpack(const std::string& save, const std::string& out, bool force = false);
+
+// Runs `f` in a child process; its text comes back.
+std::string InChild(const std::function<std::string()>& f);
 
 }  // namespace glyd::testing
 

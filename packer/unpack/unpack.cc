@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "packer/internal/extras.h"
 #include "packer/internal/file_writer.h"
+#include "packer/internal/no_memory.h"
 #include "packer/model/config.h"
 #include "packer/model/families.h"
 #include "packer/pack/staging.h"
@@ -146,11 +147,9 @@ class Unpacker : public TensorSink {
   FileWriter writer_;
 };
 
-}  // namespace
-
-absl::StatusOr<UnpackSummary> UnpackSave(const Save& save, const Dir& save_dir,
-                                         const Dir& out_parent, const std::string& out_name,
-                                         bool force, int threads, Progress& progress) {
+absl::StatusOr<UnpackSummary> Unpack(const Save& save, const Dir& save_dir, const Dir& out_parent,
+                                     const std::string& out_name, bool force, int threads,
+                                     Progress& progress) {
   Unpacker unpacker(save, threads, progress);
   GLYD_RETURN_IF_ERROR(unpacker.Plan(save_dir));
   for (const std::string& note : save.notes) progress.Note(note);
@@ -180,6 +179,16 @@ absl::StatusOr<UnpackSummary> UnpackSave(const Save& save, const Dir& save_dir,
   for (const StoredTensor& t : unpacker.tensors()) summary.bytes += t.bytes;
   summary.files = unpacker.files().size();
   return summary;
+}
+
+}  // namespace
+
+absl::StatusOr<UnpackSummary> UnpackSave(const Save& save, const Dir& save_dir,
+                                         const Dir& out_parent, const std::string& out_name,
+                                         bool force, int threads, Progress& progress) {
+  return WithoutBadAlloc(
+      [&] { return Printable(save_dir.name(), 4096); }, 0,
+      [&] { return Unpack(save, save_dir, out_parent, out_name, force, threads, progress); });
 }
 
 }  // namespace glyd

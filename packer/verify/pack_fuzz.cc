@@ -4,10 +4,11 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/format/internal/fast.h"
 #include "kernels/format/pack.h"
 
-// Bytes as a pack's buffers: what the checks let through decodes, by the reference and by what is
-// used, to the same weights, and packs again to the same bytes. The first bytes choose layout,
+// Bytes as a pack's buffers: what the checks let through decodes, by the reference and by every
+// target, to the same weights, and packs again to the same bytes. The first bytes choose layout,
 // shape and codes.
 namespace {
 
@@ -50,8 +51,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   view.side_bytes = 4 * side.size();
   if (!glyd::CheckPack(view).ok()) return 0;
   std::vector<uint16_t> a(meta.rows * meta.cols), b(a.size());
-  glyd::DecodeRows(view, 0, meta.rows, a.data());
-  glyd::reference::DecodeRows(view, 0, meta.rows, b.data());
-  if (a != b) std::abort();
+  glyd::reference::DecodeRows(view, 0, meta.rows, a.data());
+  for (const glyd::HostTarget target : glyd::AvailableTargets()) {
+    glyd::internal::DecodeRowsWith(glyd::KernelsFor(target), view, 0, meta.rows, b.data());
+    if (a != b) std::abort();
+  }
+  const auto again = glyd::reference::Encode(meta, a.data());
+  if (!again.ok() || again->data != packed || again->base != base ||
+      again->side.size() != view.side_bytes ||
+      std::memcmp(again->side.data(), view.side, view.side_bytes) != 0)
+    std::abort();
   return 0;
 }

@@ -7,13 +7,14 @@
 #include "absl/status/status.h"
 #include "kernels/format/pack.h"
 #include "packer/internal/hash_jobs.h"
+#include "packer/internal/parts.h"
 #include "packer/model/save.h"
 #include "packer/safetensors/tensor_reader.h"
 
 namespace glyd {
 
-// Checks and decodes a pack some rows at a time, reading no more of it. Each part is checked as a
-// pack of its own before it is decoded; together that is what CheckPack checks of the whole.
+// Checks and decodes a pack part by part, reading no more of it. Each part is checked as a pack of
+// its own before it is decoded; together that is what CheckPack checks of the whole.
 class RowDecoder {
  public:
   // All are borrowed; `memory` may be another decoder's before.
@@ -29,8 +30,12 @@ class RowDecoder {
   const SavedPack& pack_;
   const TensorReader& reader_;
   JobMemory& memory_;
+  absl::Status Part(const MatrixPart& part, uint16_t* out);
+  // Bytes of `side` that code nothing.
+  absl::Status CheckZeros(uint64_t at, uint64_t bytes, absl::string_view side);
+
   std::vector<int32_t> base_;
-  uint64_t row_ = 0;
+  uint64_t row_ = 0, step_ = 0;  // that come next
 };
 
 }  // namespace glyd

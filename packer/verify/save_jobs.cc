@@ -7,6 +7,8 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "kernels/format/step.h"
+#include "packer/internal/job_queue.h"
+#include "packer/internal/parts.h"
 #include "packer/safetensors/tensor_reader.h"
 #include "packer/verify/row_decoder.h"
 
@@ -81,9 +83,7 @@ class PackJob : public HashJob {
   }
 
   uint64_t PieceRows() const {
-    if (pack_.transposed) return pack_.meta.rows / pack_.experts;
-    const uint64_t rows = kPieceBytes / (2 * pack_.meta.cols) / kStepRows * kStepRows;
-    return std::max<uint64_t>(rows, kStepRows);
+    return pack_.transposed ? pack_.meta.rows / pack_.experts : glyd::PieceRows(pack_.meta.cols);
   }
 
   absl::StatusOr<Piece> Decode() {
@@ -184,6 +184,17 @@ struct Unit {
   uint64_t bytes = 0;  // of its tensors as the source holds them
 };
 
+// Of memory that the work on a unit takes: what is decoded at once of a row block or an expert is
+// held whole, as it is hashed in another order.
+uint64_t Need(const Unit& u, bool check_only) {
+  if (u.pack == nullptr) return kLaneBytes;
+  const PackMeta& m = u.pack->meta;
+  uint64_t decoded = 2 * kStepRows * m.cols;
+  if (u.pack->transposed) decoded = 2 * 2 * (m.rows / u.pack->experts) * m.cols;
+  return kLaneBytes + (decoded > kPieceBytes && !check_only ? decoded : 0) +
+         sizeof(int32_t) * StepCount(m);
+}
+
 }  // namespace
 
 size_t CountTensors(const Save& save) {
@@ -207,13 +218,21 @@ absl::Status ReadSave(const Save& save, const SaveJobOptions& options, Progress&
   std::stable_sort(units.begin(), units.end(),
                    [](const Unit& a, const Unit& b) { return a.bytes > b.bytes; });
   Shared shared{save, options, TensorReader(save.files), progress, sink};
-  return RunHashJobs(units.size(), options.threads, progress,
-                     [&](size_t i, JobMemory& memory) -> std::unique_ptr<HashJob> {
-                       const Unit& u = units[i];
-                       if (u.pack != nullptr)
-                         return std::make_unique<PackJob>(shared, *u.pack, u.first, memory);
-                       return std::make_unique<RawJob>(shared, *u.raw, u.first, memory);
-                     });
+  HashJobs jobs;
+  jobs.n = units.size();
+  jobs.need = [&](size_t i) { return Need(units[i], options.check_only); };
+  jobs.name = [&](size_t i) {
+    const Unit& u = units[i];
+    return absl::StrCat("tensor \"",
+                        Printable(u.pack != nullptr ? u.pack->members[0].name : u.raw->tensor.name),
+                        "\"");
+  };
+  jobs.make = [&](size_t i, JobMemory& memory) -> std::unique_ptr<HashJob> {
+    const Unit& u = units[i];
+    if (u.pack != nullptr) return std::make_unique<PackJob>(shared, *u.pack, u.first, memory);
+    return std::make_unique<RawJob>(shared, *u.raw, u.first, memory);
+  };
+  return RunHashJobs(jobs, options.threads, progress);
 }
 
 }  // namespace glyd

@@ -6,21 +6,30 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/dir.h"
 #include "base/progress.h"
 #include "packer/model/save.h"
 
 namespace glyd {
 
+// How far a tensor was looked at.
+enum class Checked {
+  kNothing,    // the save's structure is bad, elsewhere or in a way that names no tensor
+  kStructure,  // its bytes were not hashed: by wish, or for want of a sha256 in glyd.json
+  kHashed,
+};
+
 struct TensorVerdict {
   std::string name;
-  std::string file;  // that holds it (a pack's: of its data)
+  std::string file;  // that holds it (a pack's: of its data); empty where that is not known
   absl::Status status;
+  Checked checked = Checked::kHashed;
 };
 
 struct VerifyReport {
   std::string format, layout;
   uint64_t packs = 0, tensors = 0, bytes = 0;  // tensors: of the source
-  std::vector<TensorVerdict> verdicts;         // in the save's order; empty where quick
+  std::vector<TensorVerdict> verdicts;         // in the save's order
   std::vector<std::string> notes;
 };
 
@@ -33,6 +42,12 @@ struct VerifyOptions {
 // is the first bad one (DataLoss), also where the report is filled.
 absl::Status VerifySave(const Save& save, const VerifyOptions& options, Progress& progress,
                         VerifyReport* report);
+
+// Save::Open and VerifySave. Where the save does not open the report has a verdict for each tensor
+// that glyd.json, or else its files, can still be seen to name; one that the failure names has its
+// status, the others FailedPrecondition.
+absl::Status VerifyDir(const Dir& dir, const VerifyOptions& options, Progress& progress,
+                       VerifyReport* report);
 
 }  // namespace glyd
 

@@ -91,7 +91,8 @@ void Run() {
       Row("encode " + layout_name, name,
           Rate(kBytes,
                [&] {
-                 if (!internal::EncodeWith(kernels, meta, w.data(), &pack).ok()) std::abort();
+                 if (!internal::EncodeWith(kernels, meta, w.data(), kCols, &pack).ok())
+                   std::abort();
                }),
           "openssl", sha);
       Row("decode " + layout_name, name,

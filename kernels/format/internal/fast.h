@@ -12,7 +12,7 @@ namespace glyd::internal {
 // kernels/format/pack.h's functions by a given set of kernels: tests compare them all with the
 // reference.
 absl::Status EncodeWith(const HostKernels& kernels, const PackMeta& meta, const uint16_t* weights,
-                        EncodedPack* out);
+                        uint64_t stride, EncodedPack* out);
 void DecodeStepsWith(const HostKernels& kernels, const PackView& pack, uint64_t step,
                      uint64_t count, uint16_t* out, uint64_t stride);
 void DecodeRowsWith(const HostKernels& kernels, const PackView& pack, uint64_t row0, uint64_t rows,
