@@ -49,6 +49,7 @@ void AddVerbs(Command root, Cli& cli, const CommandLine& line) {
   AddHealth(root, cli);
   AddInfo(root, cli);
   AddDoctor(root, cli);
+  AddExplain(root, cli);
   AddBench(root, cli);
   AddVersion(root, cli);
   AddCompletion(root, cli, line);

@@ -22,6 +22,7 @@ void AddJobs(Command& root, Cli& cli);
 void AddDoctor(Command& root, Cli& cli);
 void AddHealth(Command& root, Cli& cli);
 void AddInfo(Command& root, Cli& cli);
+void AddExplain(Command& root, Cli& cli);
 void AddBench(Command& root, Cli& cli);
 void AddVersion(Command& root, Cli& cli);
 void AddCompletion(Command& root, Cli& cli, const CommandLine& line);

@@ -22,7 +22,9 @@
 
 // glyd-bench-daemon: a daemon of its own with two models of 400 tensors, one 50 times as large as
 // the other: the time of Attach, List and `glyd ps`, alone and beside 1,000 sessions that hold a
-// lease each; and the time from its start to SERVING. An empty call (Info) is the floor.
+// lease each; the time from its start to SERVING; and how long a client that stays attached is
+// without a lease when another daemon takes the place of its own. An empty call (Info) is the
+// floor.
 
 namespace glyd {
 namespace {
@@ -93,6 +95,62 @@ pid_t HoldLeases(const std::string& server, int ready) {
   for (;;) ::pause();
 }
 
+void InChild(const std::function<void()>& f) {
+  std::fflush(stdout);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    f();
+    std::fflush(stdout);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  Check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a measurement failed");
+}
+
+double Median(std::vector<double> of) {
+  std::sort(of.begin(), of.end());
+  return of[of.size() / 2];
+}
+
+// Daemons of their own, one after the other in `dir`, each told to stop before the next is started.
+void Starts(const TempDir& dir) {
+  constexpr int kTimes = 11;
+  const std::string root = absl::StrCat("m=", dir.path());
+  std::vector<double> cold, stop, again;
+  for (int i = 0; i < kTimes; ++i) {
+    const absl::Time start = absl::Now();
+    DaemonProcess daemon(dir.path(), {"--root", root});
+    Check(daemon.ready(), daemon.process().err());
+    const Client client = Connect(daemon.server());
+    Check(*client.IsServing(), "not serving");
+    cold.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+    daemon.process().Signal(SIGTERM);
+    Check(daemon.process().Wait() == 0, daemon.process().err());
+  }
+  const std::vector<std::string> preload = {"--root", root, "--preload", "a=m/small"};
+  auto daemon = std::make_unique<DaemonProcess>(dir.path(), preload);
+  const Client client = Connect(daemon->server());
+  Check(client.WaitUntilLoaded("a").status());
+  const absl::StatusOr<Model> model = client.Attach("a");
+  Check(model.status());
+  for (int i = 0; i < kTimes; ++i) {
+    const std::string before = model->lease_id();
+    const absl::Time start = absl::Now();
+    daemon->process().Signal(SIGTERM);
+    Check(daemon->process().Wait() == 0, daemon->process().err());
+    stop.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+    daemon = std::make_unique<DaemonProcess>(dir.path(), preload);
+    Check(Eventually([&] { return model->lease_id() != before && model->lease_status().ok(); }),
+          "no new lease");
+    again.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+  }
+  std::printf("start to SERVING: %.0f ms, at most %.0f of %d\n", Median(cold),
+              *std::max_element(cold.begin(), cold.end()), kTimes);
+  std::printf("SIGTERM to a new lease by the next daemon: %.0f ms, at most %.0f; its end %.0f\n",
+              Median(again), *std::max_element(again.begin(), again.end()), Median(stop));
+}
+
 int Run() {
   rlimit files;
   ::getrlimit(RLIMIT_NOFILE, &files);
@@ -101,10 +159,10 @@ int Run() {
   const TempDir dir;
   MakeSave(dir.path(), "small", 128);
   MakeSave(dir.path(), "large", 896);
-  const absl::Time start = absl::Now();
+  // Whoever uses gRPC does so in a process that was forked by one that never did.
+  InChild([&] { Starts(dir); });
   DaemonProcess daemon(dir.path(), {"--root", absl::StrCat("m=", dir.path())});
   Check(daemon.ready(), daemon.process().err());
-  std::printf("start to ready: %.0f ms\n", absl::ToDoubleMilliseconds(absl::Now() - start));
   const std::string server = daemon.server();
   for (const char* name : {"small", "large"})
     Check(RunProgram("glyd", {"--server", server, "load", name, absl::StrCat("m/", name), "--wait"})
@@ -113,11 +171,8 @@ int Run() {
   int ready[2];
   Check(::pipe(ready) == 0, "pipe");
   std::printf("%-40s %11s %11s\n", "", "p50", "p99");
-  // Whoever uses gRPC does so in a process that was forked by one that never did.
   const auto rows = [&](const std::string& beside) {
-    std::fflush(stdout);
-    const pid_t pid = ::fork();
-    if (pid == 0) {
+    InChild([&] {
       const Client client = Connect(server);
       Row("empty call" + beside, 500, [&] { Check(client.Info().status()); });
       std::unique_ptr<Model> model;
@@ -135,12 +190,7 @@ int Run() {
         std::printf("  of %s, %d tensors\n", what.c_str(), kTensors);
       }
       Row("List" + beside, 300, [&] { Check(client.List().status()); });
-      std::fflush(stdout);
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    Check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a row failed");
+    });
     const std::string glyd = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "glyd";
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     Row("glyd ps, a process" + beside, 50, [&] {
@@ -150,6 +200,7 @@ int Run() {
         ::execl(glyd.c_str(), "glyd", "--server", server.c_str(), "ps", nullptr);
         ::_exit(1);
       }
+      int status = 0;
       ::waitpid(ps, &status, 0);
       Check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "ps failed");
     });

@@ -290,6 +290,16 @@ json.dump(config, open(sys.argv[1] + "/config.json", "w"))
   EXPECT_EQ(o.code, 0) << o.err;
 }
 
+TEST_F(CliFiles, ExplainTellsAReason) {
+  const Finished one = Glyd({"explain", "no_room"});
+  EXPECT_EQ(one.code, 0);
+  EXPECT_THAT(one.out, ::testing::StartsWith("NO_ROOM (RESOURCE_EXHAUSTED): "));
+  EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 1);
+  const Finished none = Glyd({"explain", "NO_SUCH"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, ::testing::HasSubstr("NO_SUCH"));
+}
+
 TEST_F(CliFiles, CompletionIsAScriptThatBashTakes) {
   const Finished o = Glyd({"completion", "bash"});
   ASSERT_EQ(o.code, 0);

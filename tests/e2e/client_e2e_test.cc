@@ -45,9 +45,9 @@ class ClientTest : public ::testing::Test {
               0);
     StartDaemon();
   }
-  void StartDaemon() {
-    daemon_ = std::make_unique<DaemonProcess>(
-        dir_.path(), std::vector<std::string>{"--root", absl::StrCat("m=", dir_.path(), ":rw")});
+  void StartDaemon(std::vector<std::string> arguments = {}) {
+    arguments.insert(arguments.begin(), {"--root", absl::StrCat("m=", dir_.path(), ":rw")});
+    daemon_ = std::make_unique<DaemonProcess>(dir_.path(), arguments);
     ASSERT_TRUE(daemon_->ready()) << daemon_->process().err();
   }
   Client Connect() {
@@ -198,6 +198,29 @@ TEST_F(ClientTest, MappedMemoryOutlivesTheDaemonAndTheClientFindsTheNextOne) {
   EXPECT_TRUE(LinearByDaemon(*model, kPack, 1, x, absl::MakeSpan(y)).ok());
   EXPECT_TRUE(std::move(*model).Release().ok());
   EXPECT_EQ(client.Get("a")->leases, 0u);
+}
+
+// As an operator does it: the old daemon is told to stop, the new one loads by itself.
+TEST_F(ClientTest, AnUpgradeOfTheDaemonLeavesAttachedClientsTheirModel) {
+  const Client client = Connect();
+  Load(client, "a");
+  const auto model = client.Attach("a");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::string before = model->lease_id();
+  std::atomic<bool> done = false;
+  std::atomic<int> bad = 0, passes = 0;
+  std::thread reader([&] {
+    for (; !done || passes == 0; ++passes) bad += !HashAll(*model).ok();
+  });
+  daemon_->process().Signal(SIGTERM);
+  EXPECT_EQ(daemon_->process().Wait(), 0) << daemon_->process().err();
+  StartDaemon({"--preload", "a=m/save"});
+  EXPECT_TRUE(
+      Eventually([&] { return model->lease_id() != before && model->lease_status().ok(); }));
+  done = true;
+  reader.join();
+  EXPECT_EQ(bad, 0);
+  EXPECT_EQ(client.Get("a")->leases, 1u);
 }
 
 TEST_F(ClientTest, AnotherModelOfTheNameIsNoRenewal) {

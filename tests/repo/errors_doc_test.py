@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""docs/errors.md lists exactly the reasons that the sources give."""
+"""base/reasons.h lists exactly the reasons that the sources give, and docs/errors.md is made from it."""
+import json
 import os
 import re
+import subprocess
 import unittest
 from pathlib import Path
 
 TREE = Path(os.environ["GLYD_SOURCE_DIR"])
+GLYD = Path(os.environ["GLYD_BIN_DIR"]) / "glyd"
 FOLDERS = ("base", "kernels", "packer", "server", "client")  # the command line gives none
 # What gives a reason: the last argument of these, and what is assigned to these names.
 CALL = re.compile(r"\b(WithReason|set_reason|set_error_reason|Fail)\(")
@@ -40,11 +43,16 @@ class ErrorsDoc(unittest.TestCase):
                    if p.suffix in (".cc", ".h") and not p.stem.endswith("_test")
                    and TREE / "client" / "cli" not in p.parents]
         found = {reason for p in sources for reason in given(p.read_text())}
-        listed = re.findall(r"^\| `([A-Z_]+)` \|", (TREE / "docs" / "errors.md").read_text(), re.M)
-        self.assertEqual(listed, sorted(listed), "docs/errors.md is not sorted")
+        told = subprocess.run([GLYD, "-o", "json", "explain"], capture_output=True, text=True, check=True)
+        listed = [r["reason"] for r in json.loads(told.stdout)["reasons"]]
+        self.assertEqual(listed, sorted(listed), "base/reasons.h is not sorted")
         self.assertTrue(found)
-        self.assertEqual(sorted(found - set(listed)), [], "given, and not in docs/errors.md")
-        self.assertEqual(sorted(set(listed) - found), [], "in docs/errors.md, and not given")
+        self.assertEqual(sorted(found - set(listed)), [], "given, and not in base/reasons.h")
+        self.assertEqual(sorted(set(listed) - found), [], "in base/reasons.h, and not given")
+
+    def test_document_is_made_from_the_table(self):
+        check = subprocess.run([TREE / "tools/errors_doc", "--check"], capture_output=True, text=True)
+        self.assertEqual((check.returncode, check.stderr), (0, ""))
 
 
 if __name__ == "__main__":
