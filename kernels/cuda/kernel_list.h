@@ -7,10 +7,26 @@
 #include "kernels/linear/prompt_body.h"
 #include "kernels/linear/step_body.h"
 
+namespace glyd::gpu {
+
+// Keeps a stream busy, for measurements.
+struct HoldArgs {
+  int64_t nanoseconds;
+};
+template <typename Lane>
+GLYD_DEVICE void HoldBody(const Lane& lane, uint8_t*, const HoldArgs& a) {
+  const uint64_t begin = lane.Nanoseconds();
+  while (lane.Nanoseconds() - begin < static_cast<uint64_t>(a.nanoseconds)) {
+  }
+}
+
+}  // namespace glyd::gpu
+
 // Every kernel, once: X(name, arguments, threads a block, bytes of shared memory a block, body).
 // `Lane` is the GPU's or the emulator's; the list is expanded to __global__ functions, to the
 // emulator's table, and to the names and sizes that a launch needs.
 #define GLYD_KERNELS(X)                        \
+  X(glyd_hold, HoldArgs, 32, 0, HoldBody)      \
   GLYD_LAYOUT_KERNELS(X, mma, MmaReader<Lane>) \
   GLYD_LAYOUT_KERNELS(X, mma12, Mma12Reader<Lane>)
 

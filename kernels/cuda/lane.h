@@ -23,6 +23,12 @@ class CudaLane {
   GLYD_DEVICE int grid_x() const { return gridDim.x; }
   GLYD_DEVICE int threads() const { return blockDim.x; }
 
+  GLYD_DEVICE uint64_t Nanoseconds() const {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+  }
+
   // Global memory that nothing writes while the kernel runs.
   template <typename T>
   GLYD_DEVICE T Load(const T* p) const {

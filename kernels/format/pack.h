@@ -14,8 +14,6 @@
 
 namespace glyd {
 
-enum class Layout : uint8_t { kMma = 1, kMma12 = 2 };
-
 absl::string_view LayoutName(Layout layout);  // "mma", "mma12"
 absl::StatusOr<Layout> ParseLayout(absl::string_view name);
 

@@ -5,6 +5,8 @@
 
 namespace glyd {
 
+enum class Layout : uint8_t { kMma = 1, kMma12 = 2 };
+
 // The geometry of a warp step, the one place that knows it: 64 rows by 16 columns of W [O, K], its 1024 weights
 // in the order in which a warp takes the B operand of mma.m16n8k16 for eight groups of 8 rows.
 // Source: docs/format.md, "Warp steps".

@@ -1,6 +1,7 @@
 #include "kernels/simt/host_lane.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -351,6 +352,10 @@ int HostLane::block_y() const { return block_->y(); }
 int HostLane::grid_x() const { return block_->launch().grid_x; }
 int HostLane::grid_y() const { return block_->launch().grid_y; }
 int HostLane::threads() const { return block_->launch().threads; }
+
+uint64_t HostLane::Nanoseconds() const {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 void HostLane::Access(const void* p, size_t bytes, Kind kind, Site site) const {
   block_->Access(thread_, p, bytes, kind, site);

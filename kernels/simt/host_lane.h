@@ -36,6 +36,7 @@ class HostLane {
   int grid_x() const;
   int grid_y() const;
   int threads() const;
+  uint64_t Nanoseconds() const;  // of a clock that only rises
 
   // Global memory. T of 1, 2, 4, 8 or 16 bytes, at a multiple of its size.
   template <typename T>

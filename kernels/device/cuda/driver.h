@@ -6,25 +6,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/device/cuda/driver_types.h"
+#include "kernels/device/cuda/driver_table.h"
 
 namespace glyd::cu {
 
-// The driver's functions, found at run time: one program runs with and without a driver. Members
-// have the names of cuda.h less their "cu": driver.MemAlloc is cuMemAlloc.
-struct Driver {
-#define GLYD_CUDA_MEMBER(member, name, symbol, needed, args) Result(*member) args = nullptr;
-  GLYD_CUDA_FUNCTIONS(GLYD_CUDA_MEMBER)
-#undef GLYD_CUDA_MEMBER
-
-  // libcuda.so.1, opened and initialised once a process; the same answer every time after. NotFound
-  // where there is no driver or no GPU, FailedPrecondition where there is one that does not start,
-  // or lacks a function that is needed; both say why. A process that forks must do it before the
-  // first call: a child of it cannot use the driver.
-  static absl::StatusOr<const Driver*> Get();
-
-  int version = 0;  // of the CUDA that the driver serves: 12040 is 12.4
-};
+// Driver::Open as a Status: NotFound where there is no driver or no GPU, FailedPrecondition where
+// there is one that does not start, or lacks a function that is needed; both say why.
+absl::StatusOr<const Driver*> GetDriver();
 
 // OK for kSuccess. Else `what` with the driver's own name and number of the error, of a code by
 // what a caller does next: ResourceExhausted (no memory), InvalidArgument, NotFound (no such device

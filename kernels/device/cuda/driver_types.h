@@ -24,6 +24,7 @@ enum Result : int {
   kNotInitialized = 3,
   kDeinitialized = 4,
   kStubLibrary = 34,
+  kInsufficientDriver = 35,  // of the runtime's numbers; no driver function answers it
   kNoDevice = 100,
   kInvalidDevice = 101,
   kInvalidImage = 200,
