@@ -52,12 +52,11 @@ class Mma12Reader {
   }
   GLYD_DEVICE void Advance(int steps) { next_ += steps * kMma12StepBytes; }
 
-  // The 32 weights of this lane, w[2n] those of j 0 and 1, w[2n + 1] of 2 and 3
+  // The 32 weights of this lane as coded, w[2n] those of j 0 and 1, w[2n + 1] of 2 and 3
   // (kernels/format/step.h). Step i is the `ahead`th, less than 32, of those that Decoded has not
   // yet been told of.
-  GLYD_DEVICE void Decode(const Lane& lane, const DevicePack&, int i, int ahead,
-                          const uint8_t* stage, const Scratch&, const uint8_t*,
-                          uint32_t (&w)[16]) const {
+  GLYD_DEVICE void Decode(const Lane& lane, const DevicePack&, int, const uint8_t* stage,
+                          const Scratch&, const uint8_t*, uint32_t (&w)[16]) const {
     const auto* own = reinterpret_cast<const simt::U4*>(stage + 16 * lane.lane());
     const simt::U4 codes = lane.SharedLoad(own);
     simt::U4 low[2];
@@ -69,14 +68,17 @@ class Mma12Reader {
       w[2 * n] = simt::Permute(low[n / 4].v[n % 4], high, 0x5140);
       w[2 * n + 1] = simt::Permute(low[n / 4].v[n % 4], high, 0x7362);
     }
-    if (some_[0] >> ahead & 1) Patch(lane, i, w);
+  }
+  // Whether any of `steps` steps from `ahead` on has exceptions, the same for all lanes; then Patch
+  // is called for each.
+  GLYD_DEVICE bool NeedsPatch(int ahead, int steps) const {
+    return (some_[0] >> ahead & ((1u << steps) - 1)) != 0;
   }
   GLYD_DEVICE void Decoded(int steps) {
     some_[0] = simt::FunnelRight(some_[0], some_[1], steps);
     some_[1] >>= steps;
   }
 
- private:
   GLYD_DEVICE void Patch(const Lane& lane, int i, uint32_t (&w)[16]) const {
     const int last = bases_.End(lane, i) - first_exception_;
     for (int k = bases_.Start(lane, i) - first_exception_; k < last; ++k) {
@@ -110,6 +112,7 @@ class Mma12Reader {
     }
   }
 
+ private:
   const uint8_t* next_;  // to issue: of this lane
   uint32_t hb_;
   RunBases<Lane> bases_;

@@ -71,11 +71,12 @@ class MmaReader {
       lane.template CopyAsync<16>(stage + kMmaStepBytes + 16 * (l - 16), window);
   }
   GLYD_DEVICE void Advance(int steps) { next_ += steps * kMmaStepBytes; }
+  GLYD_DEVICE bool NeedsPatch(int, int) const { return false; }
+  GLYD_DEVICE void Patch(const Lane&, int, uint32_t (&)[16]) const {}
   GLYD_DEVICE void Decoded(int) {}
 
-  GLYD_DEVICE void Decode(const Lane& lane, const DevicePack& pack, int i, int,
-                          const uint8_t* stage, const Scratch& scratch, const uint8_t* tables,
-                          uint32_t (&w)[16]) const {
+  GLYD_DEVICE void Decode(const Lane& lane, const DevicePack& pack, int i, const uint8_t* stage,
+                          const Scratch& scratch, const uint8_t* tables, uint32_t (&w)[16]) const {
     const int l = lane.lane();
     const uint8_t* from = pack.side + bases_.Start(lane, i);
     const int size = static_cast<int>(pack.side + bases_.End(lane, i) - from);

@@ -78,8 +78,9 @@ GLYD_DEVICE void UnpackBody(const Lane& lane, uint8_t* shared, const UnpackArgs&
       lane.CommitCopies();
       reader.Advance(1);
       uint32_t w[16];
-      reader.Decode(lane, a.pack, i, 0, stages + i % kUnpackStages * Reader::kStageBytes, scratch,
+      reader.Decode(lane, a.pack, i, stages + i % kUnpackStages * Reader::kStageBytes, scratch,
                     tables, w);
+      if (reader.NeedsPatch(0, 1)) reader.Patch(lane, i, w);
       reader.Decoded(1);
       uint8_t* to = tile + g * kTileRowBytes + i % kTileSteps * kStepCols * 2 + 4 * t;
       GLYD_UNROLL

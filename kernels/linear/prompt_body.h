@@ -130,8 +130,9 @@ class PromptTile {
         uint8_t* own = weights + 2048 * warp;
         uint32_t w[16];
         // A block too long for its window is put where the weights go later.
-        reader.Decode(lane_, a_.pack, i, 0, raw_ + i % kPromptStages * Reader::kStageBytes,
+        reader.Decode(lane_, a_.pack, i, raw_ + i % kPromptStages * Reader::kStageBytes,
                       Scratch{own, lanes_}, shared_, w);
+        if (reader.NeedsPatch(0, 1)) reader.Patch(lane_, i, w);
         reader.Decoded(1);
         lane_.SyncWarp();
         GLYD_UNROLL

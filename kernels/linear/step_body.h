@@ -149,35 +149,49 @@ GLYD_DEVICE void MultiplySteps(const Lane& lane, const StepArgs& a, int64_t firs
     reader.Advance(steps);
     x.Advance(steps);
   };
+  uint32_t b[4];  // of x: one tile of two steps, or two tiles of one
+  const auto multiply_step = [&](int s, const uint8_t* tiles, const uint32_t(&w)[16]) {
+    GLYD_UNROLL
+    for (int t = 0; t < Config::kTiles; ++t) {
+      const uint8_t* tile = tiles + 512 * (s / 2 * Config::kTiles + t);
+      int k = 2 * (s % 2);
+      if constexpr (Config::kTiles == 1) {
+        if (s % 2 == 0) lane.LoadMatrices(tile + 16 * lane.lane(), b);
+      } else {
+        if (t % 2 == 0)
+          lane.LoadMatrices(
+              tile + 512 * (lane.lane() / 16) + 256 * (s % 2) + 16 * (lane.lane() % 16), b);
+        k = 2 * (t % 2);
+      }
+      const uint32_t two[2] = {b[k], b[k + 1]};
+      GLYD_UNROLL
+      for (int p = 0; p < 4; ++p) {
+        const uint32_t rows[4] = {w[4 * p], w[4 * p + 2], w[4 * p + 1], w[4 * p + 3]};
+        lane.Mma(sum[p][t], rows, two);
+      }
+    }
+  };
+  // Exceptions are looked for in two steps at once where registers allow it: half the branches.
+  constexpr int kTogether = Reader::kUnroll && Config::kTiles <= 2 ? 2 : 1;
   const auto multiply = [&](int i, int ahead, int steps, int slot) {
     const uint8_t* stage = stages + slot * kBytes;
-    const uint8_t* tiles = stage + kSteps * Reader::kStageBytes;
-    uint32_t b[4];  // one tile of two steps, or two tiles of one
     GLYD_UNROLL
-    for (int s = 0; s < kSteps; ++s) {
-      if (s >= steps) break;
-      uint32_t w[16];
-      reader.Decode(lane, a.pack, i + s, ahead + s, stage + s * Reader::kStageBytes, scratch,
-                    tables, w);
+    for (int first = 0; first < kSteps; first += kTogether) {
+      if (first >= steps) break;
+      uint32_t w[kTogether][16];
       GLYD_UNROLL
-      for (int t = 0; t < Config::kTiles; ++t) {
-        const uint8_t* tile = tiles + 512 * (s / 2 * Config::kTiles + t);
-        int k = 2 * (s % 2);
-        if constexpr (Config::kTiles == 1) {
-          if (s % 2 == 0) lane.LoadMatrices(tile + 16 * lane.lane(), b);
-        } else {
-          if (t % 2 == 0)
-            lane.LoadMatrices(
-                tile + 512 * (lane.lane() / 16) + 256 * (s % 2) + 16 * (lane.lane() % 16), b);
-          k = 2 * (t % 2);
-        }
-        const uint32_t two[2] = {b[k], b[k + 1]};
+      for (int t = 0; t < kTogether; ++t)
+        if (first + t < steps)
+          reader.Decode(lane, a.pack, i + first + t, stage + (first + t) * Reader::kStageBytes,
+                        scratch, tables, w[t]);
+      if (reader.NeedsPatch(ahead + first, kTogether)) {
         GLYD_UNROLL
-        for (int p = 0; p < 4; ++p) {
-          const uint32_t rows[4] = {w[4 * p], w[4 * p + 2], w[4 * p + 1], w[4 * p + 3]};
-          lane.Mma(sum[p][t], rows, two);
-        }
+        for (int t = 0; t < kTogether; ++t)
+          if (first + t < steps) reader.Patch(lane, i + first + t, w[t]);
       }
+      GLYD_UNROLL
+      for (int t = 0; t < kTogether; ++t)
+        if (first + t < steps) multiply_step(first + t, stage + kSteps * Reader::kStageBytes, w[t]);
     }
   };
   const auto left = [count](int i) { return count - i < kSteps ? count - i : kSteps; };
