@@ -230,7 +230,10 @@ absl::Status ModelPacker::MeasurePack(size_t i, bool hold, JobMemory& memory) {
   const PlanItem& item = plan_.items[i];
   State& state = states_[i];
   progress_.Item(item.name);
-  const uint64_t bytes = SourceBytes(item), piece = PieceRows(item.cols) * 2 * item.cols;
+  const uint64_t bytes = SourceBytes(item);
+  // Exponents are counted in any order, steps are packed in their own.
+  const uint64_t piece =
+      layout_ == Layout::kMma ? PieceRows(item.cols) * 2 * item.cols : kPieceBytes;
   uint8_t* const memory_for = memory.bytes.Get(hold ? bytes : std::min(bytes, piece));
   // Every piece in turn: f(weights, bytes).
   const auto each_piece = [&](bool read, const auto& f) -> absl::Status {

@@ -1,5 +1,6 @@
 #include "packer/safetensors/header.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace glyd {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 absl::StatusOr<std::vector<StoredTensor>> Parse(std::string json, uint64_t data_bytes) {
@@ -37,6 +39,36 @@ TEST_P(HeaderCaseTest, HasItsVerdict) {
     EXPECT_THAT(Message(c.status()), HasSubstr(file));
     EXPECT_TRUE(absl::IsDataLoss(c.status())) << c.status();
   }
+}
+
+// One reader for all that is done with such a file.
+TEST_P(HeaderCaseTest, IsTheSameForPackVerifyAndUnpack) {
+  const std::string file = absl::StrCat(testing::HeaderCases(), "/", GetParam()[0]);
+  const bool good = GetParam()[1] == "accept";
+  const testing::TempDir t;
+  const std::string save = t / "save", model = t / "model", out = t / "out", back = t / "back";
+  testing::WriteSaveOf(file, save);
+  testing::WriteSaveOf(file, model);
+  std::filesystem::remove(model + "/glyd.json");
+  const auto expect = [&](const absl::Status& s) {
+    EXPECT_EQ(s.ok(), good) << s;
+    if (!good) {
+      EXPECT_THAT(Message(s), HasSubstr("model.safetensors"));
+    }
+  };
+  expect(testing::Verify(save));
+  expect(testing::Unpack(save, back));
+  PackOptions options;
+  options.any = true;
+  expect(testing::Pack(model, out, options).status());
+  if (!good) {
+    EXPECT_THAT(testing::ListDir(t.path()), ElementsAre("model", "save"));
+    return;
+  }
+  EXPECT_EQ(testing::TensorsOf(back), testing::TensorsOf(model));
+  expect(testing::Verify(out));
+  expect(testing::Unpack(out, back, true));
+  EXPECT_EQ(testing::TensorsOf(back), testing::TensorsOf(model));
 }
 
 INSTANTIATE_TEST_SUITE_P(, HeaderCaseTest,

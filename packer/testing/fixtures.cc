@@ -24,6 +24,7 @@
 #include "base/unique_fd.h"
 #include "gtest/gtest.h"
 #include "kernels/format/testing/weights.h"
+#include "packer/model/manifest.h"
 #include "packer/model/save.h"
 #include "packer/safetensors/writer.h"
 #include "packer/unpack/unpack.h"
@@ -249,6 +250,23 @@ absl::Status Unpack(const std::string& save, const std::string& out, bool force)
   GLYD_ASSIGN_OR_RETURN(const auto to, Split(out));
   Progress silent;
   return UnpackSave(s, dir, to.first, to.second, force, 0, silent).status();
+}
+
+void WriteSaveOf(const std::string& file, const std::string& dir) {
+  fs::create_directories(dir);
+  fs::copy_file(file, dir + "/model.safetensors");
+  Manifest m;
+  m.format = std::string(FormatName(m.layout, false));
+  m.repo = "model";
+  if (const auto c = Checkpoint::Open(*Dir::Open(dir)); c.ok()) {
+    const std::string content = ReadFile(file);
+    for (const StoredTensor& t : c->tensors()) {
+      Sha256 hash;
+      hash.Update(content.data() + t.offset, t.bytes);
+      m.tensors.push_back({t.name, hash.Finish()});
+    }
+  }
+  WriteFile(dir + "/glyd.json", m.ToJson());
 }
 
 std::string InChild(const std::function<std::string()>& f) {

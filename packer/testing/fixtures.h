@@ -86,6 +86,10 @@ std::vector<std::string> TensorsOf(const std::string& dir);
 // UnpackSave as `glyd unpack SAVE OUT` calls it.
 absl::Status Unpack(const std::string& save, const std::string& out, bool force = false);
 
+// A save whose one file of weights is a copy of `file`, all of it saved as it is. Where that has a
+// good header the save is good.
+void WriteSaveOf(const std::string& file, const std::string& dir);
+
 // Runs `f` in a child process; its text comes back.
 std::string InChild(const std::function<std::string()>& f);
 

@@ -43,6 +43,27 @@ std::vector<std::string> BadIds() {
 
 class DaemonCases : public CasesTest {};
 
+// A load reads headers as pack, verify and unpack do.
+TEST_F(DaemonCases, Headers) {
+  const auto rows = testing::CaseRows("headers.tsv", true);
+  for (const auto& row : rows)
+    testing::WriteSaveOf(testing::HeaderCases() + "/" + row[0], dir() + "/" + row[0]);
+  Start();
+  RawClient a(dir());
+  int refused = 0;
+  for (const auto& row : rows) {
+    const v1::Model m = a.LoadAndWait(row[0], "m/" + row[0]);
+    const bool good = row[1] == "accept";
+    refused += !good;
+    EXPECT_EQ(m.state(), good ? v1::MODEL_STATE_READY : v1::MODEL_STATE_FAILED)
+        << row[0] << m.error();
+    if (!good) {
+      EXPECT_THAT(m.error(), HasSubstr("model.safetensors")) << row[0];
+    }
+  }
+  EXPECT_GT(refused, 20);
+}
+
 TEST_F(DaemonCases, BadHandle) {
   Start();
   RawClient a(dir()), b(dir());
