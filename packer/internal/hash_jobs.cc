@@ -1,5 +1,6 @@
 #include "packer/internal/hash_jobs.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -96,9 +97,10 @@ class Worker {
 
 }  // namespace
 
-void JobMemory::Trim() {
+void JobMemory::Trim(uint64_t most) {
   // Twice a piece is what the largest of them is without a long row block.
-  for (Scratch* s : {&bytes, &data, &side, &base, &turned}) s->Trim(2 * kPieceBytes);
+  for (Scratch* s : {&bytes, &data, &side, &base, &turned})
+    s->Trim(std::max(most, 2 * kPieceBytes));
   if (pack.side.capacity() > 4 * kPieceBytes) pack = {};
 }
 

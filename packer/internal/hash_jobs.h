@@ -25,8 +25,8 @@ struct JobMemory {
   Scratch bytes, data, side, base, turned;
   EncodedPack pack;
 
-  // Keeps no more than any job takes.
-  void Trim();
+  // Keeps of each no more than any job takes, or than `most` where that is more.
+  void Trim(uint64_t most = 0);
 };
 
 // Work on tensors whose bytes are hashed on the way: read or decoded piece by piece, hashed, and

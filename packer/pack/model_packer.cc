@@ -205,7 +205,7 @@ absl::Status ModelPacker::Measure() {
       GLYD_RETURN_IF_ERROR(
           WithoutBadAlloc([&] { return ShownName(item); }, need(*i),
                           [&] { return MeasurePack(packs[*i], IsHeld(item, workers), memory); }));
-      memory.Trim();
+      memory.Trim(kHeldBytes / static_cast<uint64_t>(workers));
       queue.Done(*i);
     }
     return progress_.cancelled() ? absl::CancelledError("cancelled") : absl::OkStatus();
