@@ -149,8 +149,13 @@ absl::Status Connection::RenewLease(HeldLease& lease) {
   v1::AttachRequest request;
   request.set_name(lease.model);
   v1::AttachReply reply;
-  const absl::Status s =
-      Call(*models_, &v1::Models::Stub::Attach, request, &reply, session.get(), kRenewDeadline);
+  // There is a broker, so there is a daemon: the channel may still be in a pause of its own between
+  // two attempts, up to a second long.
+  grpc::experimental::ChannelResetConnectionBackoff(channel_.get());
+  grpc::ClientContext context;
+  Prepare(context, kRenewDeadline, session.get());
+  context.set_wait_for_ready(true);
+  const absl::Status s = ToStatus(models_->Attach(&context, request, &reply), address_.text);
   // A model that is not there, or failed to load, may come yet: whoever runs the daemon sees to it.
   if (!s.ok()) return absl::UnavailableError(s.message());
   const bool same = reply.model().manifest_sha256() == lease.manifest_sha256;

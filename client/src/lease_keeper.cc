@@ -11,8 +11,9 @@
 namespace glyd::internal {
 namespace {
 
-// A daemon that restarts is back within a second or loads for minutes: asked for at this pace.
-constexpr int kLeastPauseMs = 50, kMostPauseMs = 1000;
+// A daemon that restarts is back within a second or loads for minutes: asked for at this pace, for
+// a lease within a second of its being back.
+constexpr int kLeastPauseMs = 50, kMostPauseMs = 500;
 
 bool HasEnded(const Session& session) {
   pollfd p = {session.poll_fd(), POLLRDHUP, 0};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -113,45 +114,55 @@ double Median(std::vector<double> of) {
   return of[of.size() / 2];
 }
 
-// Daemons of their own, one after the other in `dir`, each told to stop before the next is started.
-void Starts(const TempDir& dir) {
-  constexpr int kTimes = 11;
-  const std::string root = absl::StrCat("m=", dir.path());
-  std::vector<double> cold, stop, again;
-  for (int i = 0; i < kTimes; ++i) {
+double Milliseconds(absl::Time since) { return absl::ToDoubleMilliseconds(absl::Now() - since); }
+
+void ColdStarts(const TempDir& dir, int times) {
+  std::vector<double> ms;
+  for (int i = 0; i < times; ++i) {
     const absl::Time start = absl::Now();
-    DaemonProcess daemon(dir.path(), {"--root", root});
+    DaemonProcess daemon(dir.path(), {"--root", absl::StrCat("m=", dir.path())});
     Check(daemon.ready(), daemon.process().err());
-    const Client client = Connect(daemon.server());
-    Check(*client.IsServing(), "not serving");
-    cold.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+    Check(*Connect(daemon.server()).IsServing(), "not serving");
+    ms.push_back(Milliseconds(start));
     daemon.process().Signal(SIGTERM);
     Check(daemon.process().Wait() == 0, daemon.process().err());
   }
-  const std::vector<std::string> preload = {"--root", root, "--preload", "a=m/small"};
-  auto daemon = std::make_unique<DaemonProcess>(dir.path(), preload);
+  std::printf("start to SERVING: %.0f ms, at most %.0f of %d\n", Median(ms),
+              *std::max_element(ms.begin(), ms.end()), times);
+}
+
+// A client stays attached while its daemon is told to stop and, `away` after its end, another is
+// started that loads the same model by itself: from that start to a new lease.
+void Upgrades(const TempDir& dir, absl::Duration away, int times) {
+  const std::vector<std::string> arguments = {"--root", absl::StrCat("m=", dir.path()), "--preload",
+                                              "a=m/small"};
+  auto daemon = std::make_unique<DaemonProcess>(dir.path(), arguments);
   const Client client = Connect(daemon->server());
   Check(client.WaitUntilLoaded("a").status());
   const absl::StatusOr<Model> model = client.Attach("a");
   Check(model.status());
-  for (int i = 0; i < kTimes; ++i) {
+  std::vector<double> stop, lease;
+  for (int i = 0; i < times; ++i) {
     const std::string before = model->lease_id();
-    const absl::Time start = absl::Now();
+    const absl::Time told = absl::Now();
     daemon->process().Signal(SIGTERM);
     Check(daemon->process().Wait() == 0, daemon->process().err());
-    stop.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
-    daemon = std::make_unique<DaemonProcess>(dir.path(), preload);
+    stop.push_back(Milliseconds(told));
+    absl::SleepFor(away);
+    const absl::Time start = absl::Now();
+    daemon = std::make_unique<DaemonProcess>(dir.path(), arguments);
     Check(Eventually([&] { return model->lease_id() != before && model->lease_status().ok(); }),
           "no new lease");
-    again.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+    lease.push_back(Milliseconds(start));
   }
-  std::printf("start to SERVING: %.0f ms, at most %.0f of %d\n", Median(cold),
-              *std::max_element(cold.begin(), cold.end()), kTimes);
-  std::printf("SIGTERM to a new lease by the next daemon: %.0f ms, at most %.0f; its end %.0f\n",
-              Median(again), *std::max_element(again.begin(), again.end()), Median(stop));
+  std::printf(
+      "upgrade, %s away: stopped in %.0f ms, from the next start to a new lease %.0f ms, at most "
+      "%.0f of %d\n",
+      absl::FormatDuration(away).c_str(), Median(stop), Median(lease),
+      *std::max_element(lease.begin(), lease.end()), times);
 }
 
-int Run() {
+int Run(bool starts_alone) {
   rlimit files;
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
@@ -160,7 +171,12 @@ int Run() {
   MakeSave(dir.path(), "small", 128);
   MakeSave(dir.path(), "large", 896);
   // Whoever uses gRPC does so in a process that was forked by one that never did.
-  InChild([&] { Starts(dir); });
+  InChild([&] {
+    ColdStarts(dir, 11);
+    Upgrades(dir, absl::ZeroDuration(), 11);
+    Upgrades(dir, absl::Seconds(3), 7);
+  });
+  if (starts_alone) return 0;
   DaemonProcess daemon(dir.path(), {"--root", absl::StrCat("m=", dir.path())});
   Check(daemon.ready(), daemon.process().err());
   const std::string server = daemon.server();
@@ -220,4 +236,6 @@ int Run() {
 }  // namespace
 }  // namespace glyd
 
-int main() { return glyd::Run(); }
+int main(int argc, char** argv) {
+  return glyd::Run(argc == 2 && std::strcmp(argv[1], "starts") == 0);
+}
