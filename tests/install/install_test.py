@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""install_test.py BUILD: what `cmake --install` leaves in a prefix of its own works there: the programs, a consumer
-built by find_package and one by pkg-config, the completions, the manual pages."""
+"""install_test.py BUILD: what `cmake --install` leaves in a prefix of its own works there: the programs, those of
+docs/client.md built by find_package and by pkg-config, the completions, the manual pages."""
+import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -41,11 +43,10 @@ class Installed(unittest.TestCase):
         cls.addClassCleanup(cls.glyd.stop)
         cls.glyd.start_daemon({"w": cls.work})
         run(*cls.glyd.remote("-q", "load", "m", "w/save", "--wait"))
-
-    def consume(self, program):
-        said = run(program, "m", env={**os.environ, "GLYD_SERVER": f"unix:{self.glyd.socket}"})
-        packs = json.loads(run(*self.glyd.remote("-o", "json", "show", "m")))["packs"]
-        self.assertEqual(said, f"{len(packs)} packs, the same bits on both sides\n")
+        cls.there = {**os.environ, "GLYD_SERVER": f"unix:{cls.glyd.socket}"}
+        (cls.work / "sources").mkdir()
+        for block in re.findall(r"^```cpp\n(.*?)^```$", (SOURCE / "docs/client.md").read_text(), re.M | re.S):
+            (cls.work / "sources" / re.match(r"// (\w+\.cc): ", block)[1]).write_text(block)
 
     def test_programs_find_their_worker_there(self):
         said = run(self.prefix / "bin/glydd", "--check-config", "--state", self.work / "other")
@@ -56,16 +57,21 @@ class Installed(unittest.TestCase):
 
     def test_cmake_package(self):
         build = self.work / "by-cmake"
-        run("cmake", "-G", "Ninja", "-S", HERE / "consumer", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        shutil.copy(HERE / "consumer/CMakeLists.txt", self.work / "sources")
+        run("cmake", "-G", "Ninja", "-S", self.work / "sources", "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         run("cmake", "--build", build)
-        self.consume(build / "consumer")
+        packs = json.loads(run(*self.glyd.remote("-o", "json", "show", "m")))["packs"]
+        self.assertEqual(run(build / "product", "m", env=self.there),
+                         f"{len(packs)} packs, the same bits on both sides\n")
 
     def test_pkg_config(self):
-        found = run("pkg-config", "--cflags", "--libs", "glyd_client",
+        flags = run("pkg-config", "--cflags", "--libs", "glyd_client",
                     env={**os.environ, "PKG_CONFIG_PATH": str(self.prefix / "lib/pkgconfig")})
-        flags = shlex.split(found)
-        run("c++", HERE / "consumer/consumer.cc", "-o", self.work / "consumer", *flags)
-        self.consume(self.work / "consumer")
+        run("c++", self.work / "sources/tensor.cc", "-o", self.work / "tensor", *shlex.split(flags))
+        for line in run(*self.glyd.remote("hash", "m")).splitlines():
+            digest, name = line.split()
+            got = subprocess.run([self.work / "tensor", "m", name], env=self.there, capture_output=True, check=True)
+            self.assertEqual(hashlib.sha256(got.stdout).hexdigest(), digest, name)
 
     def test_bash_completion(self):
         script = self.prefix / "share/bash-completion/completions/glyd"

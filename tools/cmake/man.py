@@ -24,67 +24,45 @@ def argument(item):
 
 
 def ask(program, words):
-    """(what it does, [(heading, [(item, what it does)])]) as --help tells."""
+    """(what it does, its usage, its verbs, [(argument, what it does)]) as --help tells."""
     done = subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True)
-    about, parts = [], []
-    for line in done.stdout.splitlines():
-        if not line.strip():
-            continue
+    about, usage, items, verbs, heading = [], "", [], [], ""
+    for line in filter(str.strip, done.stdout.splitlines()):
         if line.startswith("Usage:"):
-            parts.append(("Usage", [(line[6:].strip(), "")]))
-        elif re.fullmatch(r"\S.*:", line):
-            parts.append((line[:-1], []))
+            usage = line[6:].strip()
         elif not line.startswith(" "):
-            about.append(line)
+            heading = line if line.endswith(":") else heading
+            about += [] if line.endswith(":") else [line]
+        elif heading == "Subcommands:":
+            verbs += [line.split()[0]] if not line.startswith("    ") else []
         elif line.startswith("    "):  # a text too long for the line of its item
-            item, text = parts[-1][1][-1]
-            parts[-1][1][-1] = (item, (text + " " + line.strip()).strip())
+            items[-1][1] = f"{items[-1][1]} {line.strip()}".strip()
         else:
             item, _, text = line.strip().partition("  ")
-            parts[-1][1].append((item, text.strip()))
-    return " ".join(about), parts
+            items.append([item, text.strip()])
+    return " ".join(about), usage, verbs, [i for i in items if i[0] != "-h,--help"]
 
 
-def section(program, words, out):
-    about, parts = ask(program, words)
-    verbs = []
-    if words:
-        out.append(f".SS {roff(' '.join(words))}")
-        out.append(roff(about))
-    for heading, items in parts:
-        if heading == "Usage":
-            if words:
-                usage = items[0][0].split("Usage: ")[-1]
-                out += [".PP", f".B {roff(usage)}"]
-            continue
-        if heading == "Subcommands":
-            verbs = [item.split()[0] for item, _ in items]
-            continue
-        for item, text in items:
-            if item == "-h,--help":
-                continue
-            out += [".TP", f".B {roff(argument(item))}", roff(text)]
-    for verb in verbs:
-        if not words:
-            continue
-        section(program, [*words, verb], out)
-    return about, verbs
+def arguments(items):
+    return [line for item, text in items for line in (".TP", f".B {roff(argument(item))}", roff(text))]
+
+
+def verb_section(program, words):
+    about, usage, verbs, items = ask(program, words)
+    lines = [f".SS {roff(' '.join(words))}", roff(about), ".PP", f".B {roff(usage)}", *arguments(items)]
+    return lines + [line for verb in verbs for line in verb_section(program, [*words, verb])]
 
 
 def main(program, number, version, target):
     name = Path(program).name
-    body = []
-    about, verbs = section(program, [], body)
-    about = about.removeprefix(f"{name}: ")
+    about, _, verbs, items = ask(program, [])
     out = [f'.TH {name.upper()} {number} "" "glydd {version}" "glydd"', ".SH NAME",
-           f"{name} \\- {roff(about)}", ".SH SYNOPSIS",
-           f".B {name}\n[OPTIONS]" + (" VERB ..." if verbs else ""), ".SH OPTIONS", *body]
+           f"{name} \\- {roff(about.removeprefix(f'{name}: '))}", ".SH SYNOPSIS", f".B {name}",
+           "[OPTIONS]" + " VERB ..." * bool(verbs), ".SH OPTIONS", *arguments(items)]
     if verbs:
-        out.append(".SH VERBS")
-        for verb in verbs:
-            section(program, [verb], out)
-    other = "glydd(8)" if name == "glyd" else "glyd(1)"
-    out += [".SH SEE ALSO", other, ".PP", "Exit codes, files and examples: /usr/share/doc/glydd."]
+        out += [".SH VERBS", *(line for verb in verbs for line in verb_section(program, [verb]))]
+    out += [".SH SEE ALSO", "glydd(8)" if name == "glyd" else "glyd(1)", ".PP",
+            "Exit codes, files and examples: /usr/share/doc/glydd."]
     Path(target).write_text("\n".join(out) + "\n")
 
 
