@@ -5,8 +5,8 @@ ARG BASE=debian:12-slim
 FROM ${BASE} AS build
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 WORKDIR /src
-COPY tools/deps tools/deps
-RUN tools/deps build
+COPY tools/deps tools/nvcc tools/
+RUN tools/deps build && tools/nvcc
 COPY . .
 # What the programs need to run goes from here into the later stages: their libraries' packages.
 RUN --mount=type=cache,target=/root/.cache/ccache \

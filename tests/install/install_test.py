@@ -73,6 +73,13 @@ class Installed(unittest.TestCase):
             got = subprocess.run([self.work / "tensor", "m", name], env=self.there, capture_output=True, check=True)
             self.assertEqual(hashlib.sha256(got.stdout).hexdigest(), digest, name)
 
+    def test_c_library(self):
+        (self.work / "gpu.c").write_text(
+            '#include "glyd/glyd_gpu.h"\nint main(void) { return glyd_gpu_api_version() == 5 ? 0 : 1; }\n')
+        run("cc", "-std=c11", f"-I{self.prefix}/include", self.work / "gpu.c", "-o", self.work / "gpu",
+            f"-L{self.prefix}/lib", "-lglyd_gpu")
+        run(self.work / "gpu", env={**os.environ, "LD_LIBRARY_PATH": f"{self.prefix}/lib"})
+
     def test_bash_completion(self):
         script = self.prefix / "share/bash-completion/completions/glyd"
         said = run("bash", "-c", f"source {script}; COMP_WORDS=(glyd unl); COMP_CWORD=1; "

@@ -100,7 +100,8 @@ function(glyd_written)
 endfunction()
 
 if(TARGET glyd_gpu)
-  install(TARGETS glyd_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS glyd_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_COMPONENT devel)
+  install(FILES kernels/capi/glyd_gpu.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/glyd COMPONENT devel)
 endif()
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

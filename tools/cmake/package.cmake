@@ -27,5 +27,5 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME libglyd-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_DESCRIPTION "client library of glydd, for C++
 Maps models that glydd holds and multiplies with their packed weights.")
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libgrpc++-dev, libprotobuf-dev, protobuf-compiler-grpc, libabsl-dev, libssl-dev, zlib1g-dev, libc-ares-dev, libre2-dev")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "glydd (= ${PROJECT_VERSION}), libgrpc++-dev, libprotobuf-dev, protobuf-compiler-grpc, libabsl-dev, libssl-dev, zlib1g-dev, libc-ares-dev, libre2-dev")
 include(CPack)
