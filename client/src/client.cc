@@ -237,7 +237,8 @@ absl::StatusOr<DaemonInfo> Client::Info() const {
 
 absl::StatusOr<bool> Client::IsServing(absl::string_view service) const {
   grpc::health::v1::HealthCheckRequest request;
-  request.set_service(std::string(service));
+  const bool own = service.empty() || service == "liveness" || service == "readiness";
+  request.set_service(absl::StrCat(own ? "" : "glyd.model.", service));
   grpc::health::v1::HealthCheckResponse reply;
   GLYD_RETURN_IF_ERROR(connection_->Call(connection_->health(),
                                          &grpc::health::v1::Health::Stub::Check, request, &reply));

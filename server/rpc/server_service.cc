@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/bytes.h"
 #include "base/version.h"
 #include "glyd/v1/server.grpc.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -115,7 +117,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
     reply->set_status(state_->Of(r->service()));
     ServerUnaryReactor* reactor = c->DefaultReactor();
     reactor->Finish(reply->status() == HealthCheckResponse::SERVICE_UNKNOWN
-                        ? grpc::Status(grpc::StatusCode::NOT_FOUND, "no such service")
+                        ? grpc::Status(grpc::StatusCode::NOT_FOUND,
+                                       absl::StrCat("no health service \"", Printable(r->service()),
+                                                    "\": there are \"\", liveness, readiness and "
+                                                    "glyd.model.NAME for each model"))
                         : grpc::Status::OK);
     return reactor;
   }

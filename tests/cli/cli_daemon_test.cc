@@ -89,6 +89,10 @@ TEST_F(CliDaemon, LoadsListsShowsAndUnloads) {
   const Json loaded = Ask({"load", "a", "m/mma12", "--wait", "--verify", "--pin"});
   EXPECT_EQ(loaded.at("state"), "READY");
   EXPECT_EQ(loaded.at("pinned"), true);
+  EXPECT_EQ(Glyd({"health", "a"}).out, "SERVING\n");
+  EXPECT_EQ(Glyd({"health", "liveness"}).out, "SERVING\n");
+  EXPECT_EQ(Glyd({"health", "b"}).code, 1);
+  EXPECT_THAT(Glyd({"health", "b"}).err, HasSubstr("glyd.model.b"));
   const Json models = Ask({"ps"}).at("models");
   ASSERT_EQ(models.size(), 1u);
   EXPECT_EQ(models.at(0).at("format"), "glyd-v3");
