@@ -136,6 +136,29 @@ for layout in ("mma", "mma12"):
     expect(f"{layout}_route of an old GPU", query(75, 64, 64, 1, ctypes.addressof(route), None), 801)
     expect(f"{layout}_route without a place", query(90, 64, 64, 1, None, None), 1)
 
+    moe = getattr(lib, f"glyd_gpu_{layout}_moe")
+    moe.argtypes = [P] * 4 + [I] * 3 + [P] + [I] * 3 + [P, I, P, P, I, P, P, P, Z, P, P]
+    good = dict(data=at, side=at, base=at, codes=codes, E=4, O=128, K=64, x=at, T=2, k=2, gather=1, plan=at, act=0,
+                bias=None, weights=None, fp32=1, ids=None, y=at, ws=None, bytes=0, done=at, stream=None)
+    expect(f"{layout}_moe", moe(*good.values()), none)
+    for change in (dict(E=0), dict(E=2049), dict(O=32), dict(K=8), dict(x=None), dict(T=-1), dict(k=0), dict(gather=2),
+                   dict(plan=None), dict(act=3), dict(act=1, O=64), dict(y=None), dict(done=None),
+                   dict(weights=at, ids=None, ws=at, bytes=BIG), dict(weights=at, ids=at, ws=at, bytes=100),
+                   dict(weights=at, ids=at, act=1, ws=at, bytes=BIG)):
+        expect(f"{layout}_moe {change}", moe(*{**good, **change}.values()), 1)
+    query = getattr(lib, f"glyd_gpu_{layout}_moe_workspace")
+    query.argtypes = [I] * 7 + [POINTER(Z)]
+    expect(f"{layout}_moe_workspace", (query(4, 128, 64, 2, 2, 0, 1, byref(size)), size.value), (0, 4 * 128 * 4))
+    expect(f"{layout}_moe_workspace act weighted", query(4, 128, 64, 2, 2, 1, 1, byref(size)), 1)
+    unpack = getattr(lib, f"glyd_gpu_{layout}_moe_unpack")
+    unpack.argtypes = [P] * 4 + [I] * 4 + [P, P, P]
+    expect(f"{layout}_moe_unpack", unpack(at, at, at, codes, 4, 64, 64, 2, at, at, None), none)
+    expect(f"{layout}_moe_unpack no plan", unpack(at, at, at, codes, 4, 64, 64, 2, None, at, None), 1)
+
+lib.glyd_gpu_moe_route.argtypes = [P, I, I, P, P]
+expect("moe_route", lib.glyd_gpu_moe_route(at, 4, 4, at, None), none)
+for args in ((None, 4, 4, at), (at, -1, 4, at), (at, 4, 0, at), (at, 4, 2049, at), (at, 4, 4, None)):
+    expect(f"moe_route {args}", lib.glyd_gpu_moe_route(*args, None), 1)
 lib.glyd_gpu_gpu.argtypes = [P]
 expect("gpu without a place", lib.glyd_gpu_gpu(None), 1)
 lib.glyd_gpu_hold.argtypes = [I, P]

@@ -103,17 +103,18 @@ const glyd::RouteLimits& Limits() {
 int Step(const Product& p) {
   const cu::Driver* d = nullptr;
   if (const int r = Driver(&d); r != 0) return r;
-  return glyd::gpu::LaunchStep(*d, p.pack.layout,
-                    {p.pack.View(p.K), p.row_blocks(), p.x, p.M, p.bias, p.y, nullptr, p.done},
-                    p.workspace, static_cast<cu::Stream>(p.stream));
+  return glyd::gpu::LaunchStep(
+      *d, p.pack.layout, {p.pack.View(p.K), p.row_blocks(), p.x, p.M, p.bias, p.y, nullptr, p.done},
+      p.workspace, static_cast<cu::Stream>(p.stream));
 }
 
 int Prompt(const Product& p) {
   const cu::Driver* d = nullptr;
   if (const int r = Driver(&d); r != 0) return r;
-  return glyd::gpu::LaunchPrompt(*d, p.pack.layout,
-                      {p.pack.View(p.K), p.row_blocks(), p.x, p.M, p.bias, p.y, 1, nullptr, p.done},
-                      p.workspace, static_cast<cu::Stream>(p.stream));
+  return glyd::gpu::LaunchPrompt(
+      *d, p.pack.layout,
+      {p.pack.View(p.K), p.row_blocks(), p.x, p.M, p.bias, p.y, 1, nullptr, p.done}, p.workspace,
+      static_cast<cu::Stream>(p.stream));
 }
 
 int Gemm(const Product& p) {
@@ -211,46 +212,77 @@ int Unpack(const Pack& pack, int64_t K, int64_t row0, int64_t rows, uint16_t* ou
   const cu::Driver* d = nullptr;
   if (const int r = Driver(&d); r != 0) return r;
   return glyd::gpu::LaunchUnpack(*d, pack.layout, {pack.View(K), row0, rows, out}, warps,
-                      static_cast<cu::Stream>(stream));
+                                 static_cast<cu::Stream>(stream));
 }
 
 bool GoodExperts(int64_t E, int64_t O, int64_t K) {
-  return E > 0 && GoodShape(O, K) && E <= kMaxWeights / (O * K);
+  return E > 0 && E <= glyd::gpu::kMaxExperts && GoodShape(O, K) && E <= kMaxWeights / (O * K);
 }
-bool GoodTokens(int64_t T, int64_t k) { return T >= 0 && k > 0 && T <= INT32_MAX / k; }
+// T tokens with k experts each.
+bool GoodPairs(int64_t T, int64_t k, int64_t O, int64_t K) {
+  return T >= 0 && k > 0 && T <= INT32_MAX / k && GoodRows(T * k, K, O);
+}
 
-// Kernels for mixtures of experts are not there yet: what can be told of the arguments is.
-int Missing() {
+struct Experts {
+  Pack pack;
+  int64_t E, O, K;
+  const uint16_t* x;
+  int64_t T, k, gather;
+  const int32_t* plan;
+  int64_t act;
+  const uint16_t* bias;
+  const void* weights;
+  int64_t weights_are_fp32;
+  const int64_t* ids;
+  uint16_t* y;
+  void* workspace;
+  size_t workspace_bytes;
+  int* done;
+  void* stream;
+
+  bool Good() const {
+    return GoodExperts(E, O, K) && GoodPairs(T, k, O, K) && (gather == 0 || gather == 1) &&
+           act >= 0 && act <= 2 && (act == 0 || (O % 128 == 0 && weights == nullptr)) &&
+           pack.Good() && plan != nullptr && done != nullptr &&
+           (T == 0 || (x != nullptr && y != nullptr)) && (weights == nullptr || ids != nullptr) &&
+           !Misaligned(x, 2) && !Misaligned(y, 2) && !Misaligned(bias, 2) && !Misaligned(plan, 4) &&
+           !Misaligned(weights, weights_are_fp32 ? 4 : 2) && !Misaligned(workspace, 16) &&
+           (weights == nullptr || T == 0 ||
+            (workspace != nullptr && workspace_bytes >= glyd::gpu::MoeWorkspaceBytes(T * k, O)));
+  }
+};
+
+int Moe(const Experts& e) {
+  if (!e.Good()) return kInvalid;
   const cu::Driver* d = nullptr;
-  const int r = Driver(&d);
-  return r != 0 ? r : kUnsupported;
-}
-
-int Moe(const Pack& pack, int64_t E, int64_t O, int64_t K, const uint16_t* x, int64_t T, int64_t k,
-        int64_t gather, const int32_t* plan, int64_t act, const void* weights, const int64_t* ids,
-        uint16_t* y, int* done) {
-  if (!GoodExperts(E, O, K) || !GoodTokens(T, k) || gather < 0 || gather > 1 || act < 0 ||
-      act > 2 || (act > 0 && (O % 128 != 0 || weights != nullptr)) || !pack.Good() ||
-      plan == nullptr || done == nullptr || (T > 0 && (x == nullptr || y == nullptr)) ||
-      (weights != nullptr && ids == nullptr))
-    return kInvalid;
-  return Missing();
+  if (const int r = Driver(&d); r != 0) return r;
+  return glyd::gpu::LaunchMoe(
+      *d, e.pack.layout,
+      {e.pack.View(e.K), static_cast<int>(e.E), e.O / glyd::kStepRows, e.x, e.T * e.k, e.k,
+       e.gather != 0, e.plan, static_cast<int>(e.act), e.bias, e.y, nullptr},
+      e.weights, e.weights_are_fp32 != 0, e.workspace, static_cast<cu::Stream>(e.stream));
 }
 
 int MoeWorkspace(int64_t E, int64_t O, int64_t K, int64_t T, int64_t k, int64_t act,
                  int64_t weighted, size_t* bytes) {
-  if (!GoodExperts(E, O, K) || !GoodTokens(T, k) || act < 0 || act > 2 ||
+  if (!GoodExperts(E, O, K) || !GoodPairs(T, k, O, K) || act < 0 || act > 2 ||
       (act > 0 && (O % 128 != 0 || weighted)) || bytes == nullptr)
     return kInvalid;
-  return kUnsupported;
+  *bytes = weighted ? glyd::gpu::MoeWorkspaceBytes(T * k, O) : 0;
+  return 0;
 }
 
 int MoeUnpack(const Pack& pack, int64_t E, int64_t O, int64_t K, int64_t P, const int32_t* plan,
-              uint16_t* out) {
+              uint16_t* out, void* stream) {
   if (!GoodExperts(E, O, K) || P < 0 || P > INT32_MAX || !pack.Good() || plan == nullptr ||
-      out == nullptr)
+      Misaligned(plan, 4) || out == nullptr || Misaligned(out, 2))
     return kInvalid;
-  return Missing();
+  const cu::Driver* d = nullptr;
+  if (const int r = Driver(&d); r != 0) return r;
+  if (P == 0) return 0;
+  return glyd::gpu::LaunchUnpack(*d, pack.layout,
+                                 {pack.View(K), 0, E * O, out, plan, O / glyd::kStepRows}, 0,
+                                 static_cast<cu::Stream>(stream));
 }
 
 }  // namespace
@@ -323,11 +355,14 @@ int glyd_gpu_hold(int64_t nanoseconds, void* stream) {
   return glyd::gpu::LaunchHold(*d, nanoseconds, static_cast<cu::Stream>(stream));
 }
 
-int glyd_gpu_moe_route(const int64_t* ids, int64_t P, int64_t E, int32_t* plan, void*) {
-  if (P < 0 || P > INT32_MAX || E <= 0 || E > INT32_MAX || plan == nullptr ||
-      (P > 0 && ids == nullptr))
+int glyd_gpu_moe_route(const int64_t* ids, int64_t P, int64_t E, int32_t* plan, void* stream) {
+  if (P < 0 || P > INT32_MAX || E <= 0 || E > glyd::gpu::kMaxExperts || plan == nullptr ||
+      Misaligned(plan, 4) || (P > 0 && ids == nullptr) || Misaligned(ids, 8))
     return kInvalid;
-  return Missing();
+  const cu::Driver* d = nullptr;
+  if (const int r = Driver(&d); r != 0) return r;
+  return glyd::gpu::LaunchRoute(*d, {ids, P, static_cast<int>(E), plan},
+                                static_cast<cu::Stream>(stream));
 }
 
 // PACK is the layout's first four parameters, `pack` a Pack of them.
@@ -367,17 +402,19 @@ int glyd_gpu_moe_route(const int64_t* ids, int64_t P, int64_t E, int32_t* plan, 
   }                                                                                                \
   int glyd_gpu_##L##_moe(PACK, int64_t E, int64_t O, int64_t K, const uint16_t* x, int64_t T,      \
                          int64_t k, int64_t gather, const int32_t* plan, int64_t act,              \
-                         const uint16_t*, const void* weights, int64_t, const int64_t* ids,        \
-                         uint16_t* y, void*, size_t, int* done, void*) {                           \
-    return Moe(pack, E, O, K, x, T, k, gather, plan, act, weights, ids, y, done);                  \
+                         const uint16_t* bias, const void* weights, int64_t weights_are_fp32,      \
+                         const int64_t* ids, uint16_t* y, void* workspace, size_t workspace_bytes, \
+                         int* done, void* stream) {                                                \
+    return Moe({pack, E, O, K, x, T, k, gather, plan, act, bias, weights, weights_are_fp32, ids,   \
+                y, workspace, workspace_bytes, done, stream});                                     \
   }                                                                                                \
   int glyd_gpu_##L##_moe_workspace(int64_t E, int64_t O, int64_t K, int64_t T, int64_t k,          \
                                    int64_t act, int64_t weighted, size_t* bytes) {                 \
     return MoeWorkspace(E, O, K, T, k, act, weighted, bytes);                                      \
   }                                                                                                \
   int glyd_gpu_##L##_moe_unpack(PACK, int64_t E, int64_t O, int64_t K, int64_t P,                  \
-                                const int32_t* plan, uint16_t* out, void*) {                       \
-    return MoeUnpack(pack, E, O, K, P, plan, out);                                                 \
+                                const int32_t* plan, uint16_t* out, void* stream) {                \
+    return MoeUnpack(pack, E, O, K, P, plan, out, stream);                                         \
   }
 
 #define GLYD_MMA_PACK \

@@ -127,10 +127,10 @@ int glyd_gpu_mma12_linear(const uint8_t* data, const uint32_t* exc, const int32_
 int glyd_gpu_mma_linear_workspace(int64_t O, int64_t K, int64_t M, int64_t route, size_t* bytes);
 int glyd_gpu_mma12_linear_workspace(int64_t O, int64_t K, int64_t M, int64_t route, size_t* bytes);
 
-/* ---- Mixtures of experts: E matrices [O, K] stacked into one pack [E O, K]; T tokens with k
- * experts each, P = T k pairs. Arguments are checked; the kernels are not in this build: 801, with
- * nothing queued. moe_route: sorts the pairs by expert, stable, into plan i32 [2 + 2 E + P], whose
- * inner order is this library's own. */
+/* ---- Mixtures of experts: E (at most 2048) matrices [O, K] stacked into one pack [E O, K]; T
+ * tokens with k experts each, P = T k pairs, pair p of token p / k. moe_route: sorts the pairs by
+ * expert, stable, into plan i32 [2 + 2 E + P], whose inner order is this library's own. An id
+ * outside [0, E) counts as the nearest expert. */
 int glyd_gpu_moe_route(const int64_t* ids, int64_t P, int64_t E, int32_t* plan, void* stream);
 /* gather 1: x is the tokens' [T, K]; 0: the pairs' in the plan's order [P, K]. act 0: y [P, O] in
  * the plan's order, or, with weights [T, k] (fp32 or bf16) and ids, [T, O], each token's rows times

@@ -151,6 +151,7 @@ cu::Result LaunchUnpack(const cu::Driver& driver, Layout layout, const UnpackArg
                         int64_t warps, cu::Stream stream) {
   const int64_t blocks =
       (args.row0 + args.rows + kStepRows - 1) / kStepRows - args.row0 / kStepRows;
+  // Experts that a plan does not hit are not known here: their blocks find nothing to do.
   const int64_t runs = blocks * UnpackRunsARowBlock(args.pack.row_steps);
   return Launch(driver, layout == Layout::kMma ? k_glyd_mma_unpack : k_glyd_mma12_unpack, args,
                 stream, [&](int64_t room) {
@@ -192,6 +193,33 @@ cu::Result LaunchPrompt(const cu::Driver& driver, Layout layout, PromptArgs args
   return Launch(driver, layout == Layout::kMma ? k_glyd_mma_prompt : k_glyd_mma12_prompt, args,
                 stream,
                 [&](int64_t) { return PromptTiles(args.row_blocks, args.m) * args.splits; });
+}
+
+cu::Result LaunchRoute(const cu::Driver& driver, const RouteArgs& args, cu::Stream stream) {
+  return Launch(driver, k_glyd_moe_route, args, stream, [](int64_t) { return int64_t{1}; });
+}
+
+size_t MoeWorkspaceBytes(int64_t pairs, int64_t rows) {
+  return static_cast<size_t>(pairs * rows) * sizeof(float);
+}
+
+cu::Result LaunchMoe(const cu::Driver& driver, Layout layout, MoeArgs args, const void* weights,
+                     bool weights_are_fp32, void* workspace, cu::Stream stream) {
+  const int64_t rows = args.row_blocks * kStepRows, tokens = args.pairs / args.each;
+  args.pair_sums = weights == nullptr ? nullptr : static_cast<float*>(workspace);
+  // Experts that are hit at most; one with few pairs wants small tiles of x.
+  const int64_t hits = std::min<int64_t>(args.experts, args.pairs);
+  const bool small = args.pairs <= 8 * hits;
+  const int id = layout == Layout::kMma ? (small ? k_glyd_mma_moe1 : k_glyd_mma_moe4)
+                                        : (small ? k_glyd_mma12_moe1 : k_glyd_mma12_moe4);
+  const int64_t blocks = args.act == 0 ? args.row_blocks : args.row_blocks / 2;
+  GLYD_CU_RETURN(Launch(driver, id, args, stream, [&](int64_t) { return hits * blocks; }));
+  if (weights == nullptr) return cu::kSuccess;
+  const CombineArgs combine = {args.pair_sums, weights, weights_are_fp32, tokens, args.each,
+                               rows,           args.y};
+  return Launch(driver, k_glyd_moe_combine, combine, stream, [&](int64_t room) {
+    return std::min(room, (tokens * rows + kCombineThreads - 1) / kCombineThreads);
+  });
 }
 
 cu::Result LaunchHold(const cu::Driver& driver, int64_t nanoseconds, cu::Stream stream) {

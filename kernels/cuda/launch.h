@@ -7,6 +7,7 @@
 #include "kernels/decode/unpack_body.h"
 #include "kernels/device/cuda/driver_table.h"
 #include "kernels/format/step.h"
+#include "kernels/linear/moe_body.h"
 #include "kernels/linear/prompt_body.h"
 #include "kernels/linear/step_body.h"
 
@@ -43,6 +44,13 @@ cu::Result LaunchStep(const cu::Driver& driver, Layout layout, StepArgs args, vo
 size_t PromptWorkspaceBytes(int64_t row_blocks, int64_t row_steps, int64_t m);
 cu::Result LaunchPrompt(const cu::Driver& driver, Layout layout, PromptArgs args, void* workspace,
                         cu::Stream stream);
+
+// Mixtures of experts (kernels/linear/moe_body.h). `weights` null: products alone; else `workspace`
+// has MoeWorkspaceBytes, and y [T, O] is the weighted sums.
+cu::Result LaunchRoute(const cu::Driver& driver, const RouteArgs& args, cu::Stream stream);
+size_t MoeWorkspaceBytes(int64_t pairs, int64_t rows);
+cu::Result LaunchMoe(const cu::Driver& driver, Layout layout, MoeArgs args, const void* weights,
+                     bool weights_are_fp32, void* workspace, cu::Stream stream);
 
 cu::Result LaunchHold(const cu::Driver& driver, int64_t nanoseconds, cu::Stream stream);
 

@@ -12,6 +12,10 @@ struct UnpackArgs {
   DevicePack pack;
   int64_t row0, rows;
   uint16_t* out;
+  // Of a stack of experts, where `plan` is not null: row0 is 0, and only the row blocks of experts
+  // that the plan (kernels/linear/moe_body.h) hits are written, expert_blocks each.
+  const int32_t* plan = nullptr;
+  int64_t expert_blocks = 0;
 };
 
 // A warp decodes a tile of 64 rows by up to 64 columns, four steps of a row block, into shared
@@ -54,13 +58,19 @@ GLYD_DEVICE void UnpackBody(const Lane& lane, uint8_t* shared, const UnpackArgs&
   const int64_t row_bytes = a.pack.row_steps * kStepCols * 2;
   const bool aligned = (reinterpret_cast<uintptr_t>(a.out) & 15) == 0;
   const int64_t first_block = a.row0 / kStepRows;
-  const int64_t blocks = (a.row0 + a.rows + kStepRows - 1) / kStepRows - first_block;
+  const int64_t blocks = a.plan != nullptr
+                             ? int64_t{lane.Load(a.plan)} * a.expert_blocks
+                             : (a.row0 + a.rows + kStepRows - 1) / kStepRows - first_block;
   const int64_t runs = UnpackRunsARowBlock(a.pack.row_steps);
   const int64_t warps = int64_t{lane.grid_x()} * kUnpackWarps;
   Reader reader;
   for (int64_t run = int64_t{lane.block_x()} * kUnpackWarps + lane.warp(); run < blocks * runs;
        run += warps) {
-    const int64_t block = first_block + run / runs, step0 = run % runs * kUnpackRun;
+    int64_t block = first_block + run / runs;
+    if (a.plan != nullptr)
+      block = lane.Load(a.plan + 2 + block / a.expert_blocks) * a.expert_blocks +
+              block % a.expert_blocks;
+    const int64_t step0 = run % runs * kUnpackRun;
     const int64_t left = a.pack.row_steps - step0;
     const int count = left < kUnpackRun ? static_cast<int>(left) : kUnpackRun;
     reader.Begin(lane, a.pack, block * a.pack.row_steps + step0, count);

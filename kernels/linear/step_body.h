@@ -72,17 +72,24 @@ GLYD_DEVICE int64_t BlockOfStep(int64_t steps, int64_t grid, int64_t s) {
 }
 
 // A warp's way through the columns of x: a lane copies eight of each 32 of a row of every tile.
-// Rows past M are not copied: they are zeros from the segment's begin on. kAligned: x is 16-byte
-// aligned.
-template <typename Config, bool kAligned, typename Lane>
+// Rows from `rows` on are not copied: they are zeros from the segment's begin on. kAligned: x is
+// 16-byte aligned. kGather: the rows of a product are any of x, else x's first.
+template <typename Config, bool kAlignedX, bool kGather, typename Lane>
 class XReader {
  public:
-  GLYD_DEVICE void Begin(const Lane& lane, const StepArgs& a, int64_t column_step) {
+  static constexpr bool kAligned = kAlignedX;
+
+  // row_of(r): the row of x that is row r of the product; asked for r below `rows` alone.
+  template <typename RowOf>
+  GLYD_DEVICE void Begin(const Lane& lane, const uint16_t* x, int64_t cols, int rows,
+                         int64_t column_step, const RowOf& row_of) {
     const int row = lane.lane() % 8;
-    rows_ = static_cast<int>(a.m) - row;
-    stride_ = a.pack.row_steps * kStepCols * 8;
-    next_ =
-        a.x + row * a.pack.row_steps * kStepCols + column_step * kStepCols + lane.lane() / 8 * 8;
+    rows_ = rows - row;
+    stride_ = cols * 8;
+    x += column_step * kStepCols + lane.lane() / 8 * 8;
+    GLYD_UNROLL
+    for (int tile = 0; tile < kPointers; ++tile)
+      next_[tile] = x + (rows_ > 8 * tile ? row_of(row + 8 * tile) : 0) * cols;
   }
   // `steps` of a stage, the first `ahead` of those that Advance has passed.
   GLYD_DEVICE void Issue(const Lane& lane, int ahead, int steps, uint8_t* to) const {
@@ -90,9 +97,11 @@ class XReader {
     GLYD_UNROLL
     for (int pair = 0; pair < Config::kStageSteps / 2; ++pair) {
       const int rows = lane.lane() / 16 < steps - 2 * pair ? rows_ : 0;
-      const uint16_t* from = next_ + (ahead + 2 * pair) * kStepCols;
+      const int column = (ahead + 2 * pair) * kStepCols;
+      const uint16_t* row = next_[0] + column;
       GLYD_UNROLL
-      for (int tile = 0; tile < Config::kTiles; ++tile, from += stride_, to += 512) {
+      for (int tile = 0; tile < Config::kTiles; ++tile, row += stride_, to += 512) {
+        const uint16_t* from = kGather ? next_[kGather ? tile : 0] + column : row;
         if constexpr (kAligned) {
           lane.template CopyAsyncIf<16>(rows > 8 * tile, to, from);
         } else if (rows > 8 * tile) {
@@ -103,12 +112,17 @@ class XReader {
       }
     }
   }
-  GLYD_DEVICE void Advance(int steps) { next_ += steps * kStepCols; }
+  GLYD_DEVICE void Advance(int steps) {
+    GLYD_UNROLL
+    for (int tile = 0; tile < kPointers; ++tile) next_[tile] += steps * kStepCols;
+  }
 
  private:
+  static constexpr int kPointers = kGather ? Config::kTiles : 1;
+
   int rows_;        // that follow this lane's first, itself too
   int64_t stride_;  // numbers between rows that are 8 apart
-  const uint16_t* next_;
+  const uint16_t* next_[kPointers];
 };
 
 template <typename Reader, typename Config, typename Lane>
@@ -123,10 +137,10 @@ GLYD_DEVICE void ZeroX(const Lane& lane, uint8_t* stages) {
   lane.SyncWarp();  // before any copy
 }
 
-// Adds steps [first, first + count) of a row block, the first of them at column step ks of it, to
-// `sum`.
-template <typename Reader, typename Config, bool kAligned, typename Lane>
-GLYD_DEVICE void MultiplySteps(const Lane& lane, const StepArgs& a, int64_t first, int64_t ks,
+// Adds steps [first, first + count) of a row block to `sum`; `x` has begun at the column of the
+// first.
+template <typename Reader, typename Config, typename X, typename Lane>
+GLYD_DEVICE void MultiplySteps(const Lane& lane, const DevicePack& pack, X x, int64_t first,
                                int count, uint8_t* stages, const uint8_t* tables,
                                float (&sum)[4][Config::kTiles][4]) {
   constexpr int kBytes = kStepStageBytes<Reader, Config>, kSteps = Config::kStageSteps;
@@ -134,15 +148,13 @@ GLYD_DEVICE void MultiplySteps(const Lane& lane, const StepArgs& a, int64_t firs
   const Scratch scratch = {stages + kStages * kBytes,
                            stages + kStages * kBytes + Reader::kBlockBytes};
   Reader reader;
-  reader.Begin(lane, a.pack, first, count);
-  XReader<Config, kAligned, Lane> x;
-  x.Begin(lane, a, ks);
+  reader.Begin(lane, pack, first, count);
   // `steps` of the run from i on, by the stage of a slot.
   const auto issue = [&](int i, int ahead, int steps, int slot) {
     uint8_t* stage = stages + slot * kBytes;
     GLYD_UNROLL
     for (int s = 0; s < kSteps; ++s)
-      if (s < steps) reader.Issue(lane, a.pack, i + s, ahead + s, stage + s * Reader::kStageBytes);
+      if (s < steps) reader.Issue(lane, pack, i + s, ahead + s, stage + s * Reader::kStageBytes);
     x.Issue(lane, ahead, steps, stage + kSteps * Reader::kStageBytes);
   };
   const auto advance = [&](int steps) {
@@ -182,7 +194,7 @@ GLYD_DEVICE void MultiplySteps(const Lane& lane, const StepArgs& a, int64_t firs
       GLYD_UNROLL
       for (int t = 0; t < kTogether; ++t)
         if (first + t < steps)
-          reader.Decode(lane, a.pack, i + first + t, stage + (first + t) * Reader::kStageBytes,
+          reader.Decode(lane, pack, i + first + t, stage + (first + t) * Reader::kStageBytes,
                         scratch, tables, w[t]);
       if (reader.NeedsPatch(ahead + first, kTogether)) {
         GLYD_UNROLL
@@ -203,7 +215,7 @@ GLYD_DEVICE void MultiplySteps(const Lane& lane, const StepArgs& a, int64_t firs
   advance(kSteps * kAhead);
   int i = 0;
   // Whole turns of the stages, so that their addresses are constants.
-  for (; Reader::kUnroll && kAligned && i + kSteps * (kAhead + kStages) <= count;
+  for (; Reader::kUnroll && X::kAligned && i + kSteps * (kAhead + kStages) <= count;
        i += kSteps * kStages) {
     GLYD_UNROLL
     for (int s = 0; s < kStages; ++s) {
@@ -231,6 +243,34 @@ GLYD_DEVICE void MultiplySteps(const Lane& lane, const StepArgs& a, int64_t firs
   lane.SyncWarp();  // the stages are free
 }
 
+// Calls f(row of x, row of the row block, sum over the block's warps) for each of `rows` x 64, by
+// one thread each, always the same one.
+template <typename Reader, typename Config, typename F, typename Lane>
+GLYD_DEVICE void SumWarps(const Lane& lane, uint8_t* shared, int rows,
+                          const float (&sum)[4][Config::kTiles][4], const F& f) {
+  const int l = lane.lane(), g = l / 4, t = l % 4;
+  auto* sums = reinterpret_cast<float*>(shared + Reader::kTableBytes + 16);
+  lane.SyncBlock();  // every warp's stages are free
+  GLYD_UNROLL
+  for (int tile = 0; tile < Config::kTiles; ++tile) {
+    float* to = sums + lane.warp() * 8 * kSumRow;
+    GLYD_UNROLL
+    for (int p = 0; p < 4; ++p)
+      for (int r = 0; r < 4; ++r)
+        lane.SharedStore(to + (2 * t + r % 2) * kSumRow + 16 * p + g + r / 2 * 8, sum[p][tile][r]);
+    lane.SyncBlock();  // publishes the warps' sums
+    for (int e = lane.thread(); e < 8 * kStepRows; e += Config::kWarps * simt::kWarp) {
+      const int m = 8 * tile + e / kStepRows, row = e % kStepRows;
+      if (m >= rows) break;
+      float all = 0;
+      for (int w = 0; w < Config::kWarps; ++w)
+        all += lane.SharedLoad(sums + (w * 8 + e / kStepRows) * kSumRow + row);
+      f(m, row, all);
+    }
+    lane.SyncBlock();  // frees them
+  }
+}
+
 template <typename Lane>
 GLYD_DEVICE void Finish(const Lane& lane, const StepArgs& a, int64_t m, int64_t row, float sum) {
   if (a.bias != nullptr) sum += simt::Bf16ToFloat(lane.Load(a.bias + row));
@@ -244,32 +284,14 @@ GLYD_DEVICE void EndSegment(const Lane& lane, const StepArgs& a, int64_t row_blo
                             float (&sum)[4][Config::kTiles][4]) {
   const int64_t steps = a.row_blocks * a.pack.row_steps, grid = lane.grid_x();
   const bool whole = last - first == a.pack.row_steps;
-  const int l = lane.lane(), g = l / 4, t = l % 4;
-  auto* sums = reinterpret_cast<float*>(shared + Reader::kTableBytes + 16);
   float* out = a.partial + (2 * int64_t{lane.block_x()} + (first != own_first)) * a.m * kStepRows;
-  lane.SyncBlock();  // every warp's stages are free
-  GLYD_UNROLL
-  for (int tile = 0; tile < Config::kTiles; ++tile) {
-    float* to = sums + lane.warp() * 8 * kSumRow;
-    GLYD_UNROLL
-    for (int p = 0; p < 4; ++p)
-      for (int r = 0; r < 4; ++r)
-        lane.SharedStore(to + (2 * t + r % 2) * kSumRow + 16 * p + g + r / 2 * 8, sum[p][tile][r]);
-    lane.SyncBlock();  // publishes the warps' sums
-    for (int e = lane.thread(); e < 8 * kStepRows; e += Config::kWarps * simt::kWarp) {
-      const int64_t m = 8 * tile + e / kStepRows;
-      if (m >= a.m) break;
-      const int row = e % kStepRows;
-      float all = 0;
-      for (int w = 0; w < Config::kWarps; ++w)
-        all += lane.SharedLoad(sums + (w * 8 + e / kStepRows) * kSumRow + row);
-      if (whole)
-        Finish(lane, a, m, row_block * kStepRows + row, all);
-      else
-        lane.Store(out + m * kStepRows + row, all);
-    }
-    lane.SyncBlock();  // frees them
-  }
+  SumWarps<Reader, Config>(lane, shared, static_cast<int>(a.m), sum,
+                           [&](int m, int row, float all) {
+                             if (whole)
+                               Finish(lane, a, m, row_block * kStepRows + row, all);
+                             else
+                               lane.Store(out + m * kStepRows + row, all);
+                           });
   if (whole) return;
 
   const int64_t from = BlockOfStep(steps, grid, row_block * a.pack.row_steps);
@@ -313,11 +335,15 @@ GLYD_DEVICE void StepBody(const Lane& lane, uint8_t* shared, const StepArgs& a) 
     for (int64_t s = first + (last - first) * lane.warp() / Config::kWarps; s < end;
          s += kRunSteps) {
       const int count = end - s < kRunSteps ? static_cast<int>(end - s) : kRunSteps;
-      const int64_t ks = s - row_block * a.pack.row_steps;
+      const auto multiply = [&](auto x) {
+        x.Begin(lane, a.x, a.pack.row_steps * kStepCols, static_cast<int>(a.m),
+                s - row_block * a.pack.row_steps, [](int row) { return int64_t{row}; });
+        MultiplySteps<Reader, Config>(lane, a.pack, x, s, count, stages, shared, sum);
+      };
       if (aligned)
-        MultiplySteps<Reader, Config, true>(lane, a, s, ks, count, stages, shared, sum);
+        multiply(XReader<Config, true, false, Lane>());
       else
-        MultiplySteps<Reader, Config, false>(lane, a, s, ks, count, stages, shared, sum);
+        multiply(XReader<Config, false, false, Lane>());
     }
     EndSegment<Reader, Config>(lane, a, row_block, first, last, own_first, shared, sum);
     first = last;

@@ -9,6 +9,7 @@
 #define GLYD_UNROLL _Pragma("unroll")
 #else
 #include <bit>
+#include <cmath>
 #define GLYD_DEVICE inline
 #define GLYD_UNROLL
 #endif
@@ -105,6 +106,14 @@ GLYD_DEVICE float BitsFloat(uint32_t bits) {
   return __uint_as_float(bits);
 #else
   return std::bit_cast<float>(bits);
+#endif
+}
+
+GLYD_DEVICE float Exp(float v) {
+#if defined(__CUDACC__)
+  return __expf(v);
+#else
+  return std::exp(v);
 #endif
 }
 
