@@ -86,8 +86,9 @@ struct CUmod_st {
 struct FakeKernel {
   const char* name;
   std::vector<size_t> parameter_bytes;
-  fakecuda::Result (*run)(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
-                          void** parameters);
+  std::function<fakecuda::Result(const unsigned grid[3], const unsigned block[3],
+                                 unsigned shared_bytes, void** parameters)>
+      run;
   int threads_at_most = 1024;
 };
 

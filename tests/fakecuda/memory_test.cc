@@ -187,6 +187,17 @@ TEST_F(FakeCudaTest, MemoryIsOfTheGpuNotOfTheProcess) {
   EXPECT_EQ(a.Do("info"), "0 8388608 8388608");
 }
 
+TEST_F(FakeCudaTest, MemoryOfGpuTenIsNotGpuOnes) {
+  Process a({{"FAKECUDA_DEVICES", "11"}, {"FAKECUDA_MEMORY", "8388608"}});
+  ASSERT_EQ(a.Do("retain c 10"), "0");
+  ASSERT_EQ(a.Do("push c"), "0");
+  ASSERT_EQ(a.Do("alloc x 100"), "0");
+  EXPECT_EQ(a.Do("info"), "0 6291456 8388608");
+  ASSERT_EQ(a.Do("retain d 1"), "0");
+  ASSERT_EQ(a.Do("push d"), "0");
+  EXPECT_EQ(a.Do("info"), "0 8388608 8388608");
+}
+
 TEST_F(FakeCudaTest, FaultsStrikeAtTheNthCall) {
   Process a(Variables{{"FAKECUDA_FAIL", "cuMemAlloc:2,cuMemFree:1=1"}});
   Start(a);

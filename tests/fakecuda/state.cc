@@ -159,7 +159,7 @@ bool Sticky(Result r) {
 uint64_t BytesInUse(int device) {
   std::set<uint64_t> seen;
   uint64_t bytes = 0;
-  ForEachHolder(MemoryName() + std::to_string(device), [&](pid_t, const std::string& path) {
+  ForEachHolder(MemoryName() + std::to_string(device) + " ", [&](pid_t, const std::string& path) {
     struct stat st;
     if (::stat(path.c_str(), &st) == 0 && seen.insert(st.st_ino).second) bytes += st.st_size;
   });
