@@ -14,7 +14,7 @@
 
 namespace glyd {
 
-// Where model memory lives and products run. "host" (this file's CreateHostDevice) is one; a CUDA GPU another.
+// Where model memory lives and products run: "host" (CreateHostDevice), or a GPU, "cuda:0" (cuda/cuda_device.h).
 
 inline constexpr uint64_t kAllocationAlign = uint64_t{2} << 20;  // blocks are aligned to and sized in this
 inline constexpr uint64_t kBufferAlign = 256;                    // buffers within a block
@@ -45,10 +45,12 @@ class Memory {
  public:
   virtual ~Memory() = default;
   virtual uint64_t bytes() const = 0;
-  // The address that the device's work uses (on the host: readable here). Valid for this object's life or, where it
+  // The address that the device's work uses: on the host readable here, on a GPU a CUdeviceptr, which the CPU cannot
+  // follow (Device::CopyOut does). Valid for this object's life or, where it
   // is sealed, until Seal; sealed memory is mapped again, read-only, at another address.
   virtual uint8_t* data() const = 0;
-  // Ends writing for good, for every process, where the device can (host: memfd seals). No importer may write.
+  // Ends writing for good: for every process where the device can (host: memfd seals), else in this one (a GPU has no
+  // seal; an importer to read cannot write what it imported by descriptor).
   virtual absl::Status Seal() = 0;
   virtual absl::StatusOr<ExportedMemory> Export() const = 0;
 };
@@ -57,6 +59,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
+  // Of info().total_bytes, what nobody has now.
+  virtual absl::StatusOr<uint64_t> FreeBytes() = 0;
   // Zeroed memory, rounded up to kAllocationAlign. ResourceExhausted names the bytes asked. `label` is for people
   // (/proc/PID/maps); it holds no secret.
   virtual absl::StatusOr<std::unique_ptr<Memory>> Allocate(uint64_t bytes, absl::string_view label) = 0;
@@ -65,11 +69,12 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Memory>> Import(ExportedMemory exported, Access access) = 0;
 
   // A place for `bytes` to be written to by the CPU that Commit puts at `offset` of `m`: the memory itself on the
-  // host, a pinned buffer elsewhere. At most kWindowBytes. Several threads may hold windows of disjoint ranges.
+  // host, a pinned buffer elsewhere. At most kWindowBytes. Several threads may hold windows of disjoint ranges, one
+  // each: a GPU has 8, and who opens one more waits. A window that is not committed goes with its memory.
   static constexpr uint64_t kWindowBytes = uint64_t{8} << 20;
   virtual absl::StatusOr<uint8_t*> OpenWindow(Memory& m, uint64_t offset, uint64_t bytes) = 0;
   virtual absl::Status Commit(Memory& m, uint64_t offset, uint8_t* window, uint64_t bytes) = 0;
-  // Waits for every Commit.
+  // Waits for every Commit: before it no other work sees the bytes, CopyOut and DecodeRows apart.
   virtual absl::Status Finish(Memory& m) = 0;
   virtual absl::Status CopyOut(const Memory& m, uint64_t offset, void* out, uint64_t bytes) = 0;
 
@@ -81,8 +86,10 @@ class Device {
 
 std::unique_ptr<Device> CreateHostDevice(int threads);
 
-// "host"; a name of a kind this build or machine lacks is NotFound, saying which there are.
-absl::StatusOr<std::unique_ptr<Device>> CreateDevice(absl::string_view name, int threads);
+// "host", "cuda:0"; a name of a kind this build or machine lacks is NotFound, saying which there are. A GPU lends what it
+// allocates by `transport`, and imports by both; the host has descriptors alone.
+absl::StatusOr<std::unique_ptr<Device>> CreateDevice(absl::string_view name, int threads,
+                                                     Transport transport = Transport::kFd);
 
 }  // namespace glyd
 

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <ostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +21,8 @@
 
 extern char** environ;
 
-// What every kind of device must do. A new kind adds its name to the list at the end.
+// What every kind of device must do, by each transport. GLYD_TEST_DEVICE names one; else the host
+// is meant.
 
 namespace glyd {
 namespace {
@@ -77,10 +80,18 @@ class Peer {
   std::string imported_;
 };
 
-class DeviceConformance : public ::testing::TestWithParam<std::string> {
+struct Kind {
+  std::string device;
+  Transport transport;
+};
+void PrintTo(const Kind& k, std::ostream* out) {
+  *out << k.device << (k.transport == Transport::kFd ? " fd" : " cuda_ipc");
+}
+
+class DeviceConformance : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
-    auto device = CreateDevice(GetParam(), 2);
+    auto device = CreateDevice(GetParam().device, 2, GetParam().transport);
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
   }
@@ -108,7 +119,12 @@ class DeviceConformance : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(DeviceConformance, TellsWhatItIs) {
-  EXPECT_EQ(device_->info().name, GetParam());
+  EXPECT_EQ(device_->info().name, GetParam().device);
+  const auto free = device_->FreeBytes();
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_GT(*free, 0u);
+  EXPECT_LE(*free, device_->info().total_bytes);
+  EXPECT_EQ(device_->info().uuid.empty(), device_->info().kind == "host");
   EXPECT_FALSE(device_->info().kind.empty());
   EXPECT_FALSE(device_->info().model.empty());
   EXPECT_GT(device_->info().total_bytes, uint64_t{64} << 20);
@@ -177,7 +193,7 @@ TEST_P(DeviceConformance, AnotherProcessReadsTheSameBytes) {
   Write(*m, 12345, w.data(), w.size() * 2);
   ASSERT_TRUE(m->Seal().ok());
   const std::vector<uint8_t> all = Read(*m, 0, m->bytes());
-  Peer one(GetParam(), *m, Access::kRead), two(GetParam(), *m, Access::kRead);
+  Peer one(GetParam().device, *m, Access::kRead), two(GetParam().device, *m, Access::kRead);
   EXPECT_EQ(one.imported(), "ready");
   EXPECT_EQ(one.Ask("hash"), Sha256Hex(all.data(), all.size()));
   EXPECT_EQ(two.Ask("hash"), one.Ask("hash"));
@@ -186,7 +202,7 @@ TEST_P(DeviceConformance, AnotherProcessReadsTheSameBytes) {
 
 TEST_P(DeviceConformance, AnArenaIsWrittenByBoth) {
   const auto m = Allocate(1);
-  Peer peer(GetParam(), *m, Access::kReadWrite);
+  Peer peer(GetParam().device, *m, Access::kReadWrite);
   EXPECT_EQ(peer.imported(), "ready");
   EXPECT_EQ(peer.Ask("put 99 42"), "done");
   EXPECT_EQ(Read(*m, 99, 1)[0], 42);
@@ -196,12 +212,13 @@ TEST_P(DeviceConformance, AnArenaIsWrittenByBoth) {
 }
 
 TEST_P(DeviceConformance, ImportedMemoryOutlivesTheExporters) {
-  if (device_->info().kind != "host") GTEST_SKIP() << "memory of a handle dies with its owner";
+  if (GetParam().transport == Transport::kCudaIpc)
+    GTEST_SKIP() << "memory of a handle dies with its owner";
   auto m = Allocate(1);
   Write(*m, 5, "still here", 10);
   ASSERT_TRUE(m->Seal().ok());
   const std::vector<uint8_t> all = Read(*m, 0, m->bytes());
-  Peer peer(GetParam(), *m, Access::kRead);
+  Peer peer(GetParam().device, *m, Access::kRead);
   m.reset();
   EXPECT_EQ(peer.Ask("hash"), Sha256Hex(all.data(), all.size()));
 }
@@ -232,9 +249,7 @@ TEST_P(DeviceConformance, MultipliesAndDecodes) {
     ASSERT_TRUE(device_->CopyOut(*memory, end, y.data(), y.size() * 2).ok());
     ASSERT_TRUE(
         LinearOnHost({.pack = pack.view(), .x = x.data(), .m = m, .y = want.data()}, 1).ok());
-    if (device_->info().kind == "host") {
-      EXPECT_EQ(y, want);
-    }
+    EXPECT_EQ(y, want);
     ASSERT_TRUE(device_->DecodeRows(view, 64, 64, decoded.data()).ok());
     EXPECT_TRUE(std::equal(decoded.begin(), decoded.end(), w.begin() + 64 * cols));
     EXPECT_FALSE(device_->DecodeRows(view, 64, 128, decoded.data()).ok());
@@ -243,15 +258,65 @@ TEST_P(DeviceConformance, MultipliesAndDecodes) {
   }
 }
 
+TEST_P(DeviceConformance, AWindowThatIsNotCommittedGoesWithItsMemory) {
+  for (int i = 0; i < 20; ++i) {
+    const auto m = Allocate(1);
+    ASSERT_TRUE(device_->OpenWindow(*m, 0, 1).ok());
+  }
+}
+
+TEST_P(DeviceConformance, ManyThreadsFillManyWindows) {
+  const uint64_t part = 3 * kAllocationAlign + 1, threads = 4, each = 5;
+  const auto m = Allocate(threads * each * part);
+  std::vector<std::thread> all;
+  for (uint64_t t = 0; t < threads; ++t)
+    all.emplace_back([&, t] {
+      for (uint64_t i = t; i < threads * each; i += threads) {
+        const auto window = device_->OpenWindow(*m, i * part, part);
+        ASSERT_TRUE(window.ok()) << window.status();
+        std::memset(*window, static_cast<int>(i + 1), part);
+        const absl::Status s = device_->Commit(*m, i * part, *window, part);
+        ASSERT_TRUE(s.ok()) << s;
+        // Without Finish: what a load checks while it reads on.
+        EXPECT_EQ(Read(*m, i * part + part - 1, 1)[0], i + 1);
+      }
+    });
+  for (std::thread& t : all) t.join();
+  ASSERT_TRUE(device_->Finish(*m).ok());
+  for (uint64_t i = 0; i < threads * each; ++i)
+    EXPECT_TRUE(Read(*m, i * part, part) == std::vector<uint8_t>(part, i + 1)) << i;
+}
+
+TEST_P(DeviceConformance, WhatIsNoMemoryIsNotImported) {
+  ExportedMemory exported;
+  exported.transport = GetParam().transport;
+  exported.fd.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  exported.bytes = kAllocationAlign;
+  EXPECT_FALSE(device_->Import(std::move(exported), Access::kRead).ok());
+}
+
+#ifndef GLYD_TEST_DEVICE
 TEST(CreateDeviceTest, NamesWhatThereIs) {
   const absl::Status s = CreateDevice("cuda:9", 1).status();
   EXPECT_EQ(s.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(s.message()), HasSubstr("\"cuda:9\""));
   EXPECT_THAT(std::string(s.message()), HasSubstr("host"));
+  for (const char* bad : {"cuda:", "cuda:x", "cuda:01", "cuda:-1", "gpu", ""})
+    EXPECT_EQ(CreateDevice(bad, 1).status().code(), absl::StatusCode::kNotFound) << bad;
+  EXPECT_EQ(CreateDevice("host", 1, Transport::kCudaIpc).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceConformance, ::testing::Values("host"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Host, DeviceConformance, ::testing::Values(Kind{"host", Transport::kFd}),
+                         [](const auto&) { return "fd"; });
+#else
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformance,
+                         ::testing::Values(Kind{GLYD_TEST_DEVICE, Transport::kFd},
+                                           Kind{GLYD_TEST_DEVICE, Transport::kCudaIpc}),
+                         [](const auto& info) {
+                           return info.param.transport == Transport::kFd ? "fd" : "cuda_ipc";
+                         });
+#endif
 
 }  // namespace
 }  // namespace glyd

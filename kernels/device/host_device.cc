@@ -153,6 +153,9 @@ class HostDevice : public Device {
   }
 
   const DeviceInfo& info() const override { return info_; }
+  absl::StatusOr<uint64_t> FreeBytes() override {
+    return internal::ReadMachineMemory().available_bytes;
+  }
 
   absl::StatusOr<std::unique_ptr<Memory>> Allocate(uint64_t bytes,
                                                    absl::string_view label) override {
