@@ -17,6 +17,7 @@
 #include "kernels/host/target.h"
 #include "server/core/task_thread.h"
 #include "server/worker/channel.h"
+#include "server/worker/operands.h"
 #include "server/worker/resident.h"
 
 namespace glyd {
@@ -321,6 +322,7 @@ class DeviceWorker {
                         "BAD_LINEAR");
     std::shared_ptr<Memory> x, y;
     std::vector<uint16_t> x_copy, y_inline;
+    Operands operands(*device_);
     if (p.x_arena() != 0) {
       GLYD_ASSIGN_OR_RETURN(x, Range(p.x_arena(), p.x_offset(), x_bytes, "x"));
       args.x = reinterpret_cast<const uint16_t*>(x->data() + p.x_offset());
@@ -332,7 +334,7 @@ class DeviceWorker {
             "BAD_LINEAR");
       x_copy.resize(p.m() * cols);
       std::memcpy(x_copy.data(), p.x_inline().data(), x_bytes);
-      args.x = x_copy.data();
+      GLYD_ASSIGN_OR_RETURN(args.x, operands.In(x_copy.data(), x_copy.size()));
     }
     if (p.y_arena() != 0) {
       GLYD_ASSIGN_OR_RETURN(y, Range(p.y_arena(), p.y_offset(), y_bytes, "y"));
@@ -351,13 +353,15 @@ class DeviceWorker {
                                                     kMaxInline, " inline: use an arena")),
             "BAD_LINEAR");
       y_inline.resize(p.m() * rows);
-      args.y = y_inline.data();
+      GLYD_ASSIGN_OR_RETURN(args.y, operands.Out(y_inline.data(), y_inline.size()));
     }
     if (p.bias()) {
-      GLYD_ASSIGN_OR_RETURN(args.bias, model->FindBias(p.pack()));
+      GLYD_ASSIGN_OR_RETURN(const uint16_t* bias, model->FindBias(*device_, p.pack()));
+      GLYD_ASSIGN_OR_RETURN(args.bias, operands.In(bias, rows));
     }
     const absl::Time start = absl::Now();
     GLYD_RETURN_IF_ERROR(device_->Linear(args));
+    GLYD_RETURN_IF_ERROR(operands.Collect());
     done->set_nanoseconds(absl::ToInt64Nanoseconds(absl::Now() - start));
     if (y == nullptr)
       done->set_y_inline(std::string(reinterpret_cast<const char*>(y_inline.data()), y_bytes));

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -23,6 +22,7 @@
 #include "base/status_macros.h"
 #include "kernels/format/read_tensor.h"
 #include "packer/model/save.h"
+#include "server/worker/operands.h"
 
 namespace glyd {
 namespace {
@@ -208,15 +208,22 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Load(Device& devic
   return model;
 }
 
+absl::Status ResidentModel::CheckBytes(Device& device, const Pack& p) const {
+  PackCopy copy;
+  GLYD_ASSIGN_OR_RETURN(const PackView view, ReadableView(device, *memory_, View(p), &copy));
+  return CheckPack(view);
+}
+
 absl::Status ResidentModel::CheckItem(Device& device, size_t item, bool verify) const {
   const auto packs = static_cast<size_t>(table_.packs_size());
   if (item < packs) {
     const Pack& p = table_.packs(static_cast<int>(item));
-    const absl::Status s = CheckPack(View(p));
-    if (!s.ok())
+    const absl::Status s = CheckBytes(device, p);
+    if (absl::IsDataLoss(s))
       return WithReason(
           absl::DataLossError(absl::StrCat("pack \"", Printable(p.name()), "\": ", s.message())),
           "BAD_PACK");
+    GLYD_RETURN_IF_ERROR(s);
   }
   if (!verify) return absl::OkStatus();
   std::vector<Mismatch> bad;
@@ -256,7 +263,7 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& dev
     if (!inside(p.data()) || !inside(p.side()) || !inside(p.base()))
       return absl::DataLossError(
           absl::StrCat("pack \"", Printable(p.name()), "\" leaves its block"));
-    const absl::Status s = CheckPack(model->View(p));
+    const absl::Status s = model->CheckBytes(device, p);
     progress.Advance(p.data().bytes() + p.side().bytes() + p.base().bytes());
     return s;
   }));
@@ -271,7 +278,7 @@ absl::StatusOr<std::unique_ptr<ResidentModel>> ResidentModel::Import(Device& dev
 absl::Status ResidentModel::HashPack(Device& device, const Pack& p,
                                      std::vector<Mismatch>* bad) const {
   const PackView view = View(p);
-  GLYD_RETURN_IF_ERROR(CheckPack(view));
+  GLYD_RETURN_IF_ERROR(CheckBytes(device, p));
   uint64_t row = 0;
   for (const glyd::v1::Member& m : p.members()) {
     // A merged group's members are O rows each; an experts' weight is all rows.
@@ -347,7 +354,7 @@ absl::StatusOr<PackView> ResidentModel::FindPack(const std::string& name) const 
   return View(table_.packs(it->second));
 }
 
-absl::StatusOr<const uint16_t*> ResidentModel::FindBias(const std::string& name) {
+absl::StatusOr<const uint16_t*> ResidentModel::FindBias(Device& device, const std::string& name) {
   const auto have = biases_.find(name);
   if (have != biases_.end()) return have->second.data();
   const auto it = packs_.find(name);
@@ -371,8 +378,8 @@ absl::StatusOr<const uint16_t*> ResidentModel::FindBias(const std::string& name)
                                                         " bytes for ", m.shape(0), " rows"));
     const size_t at = bias.size();
     bias.resize(at + m.shape(0));
-    std::memcpy(bias.data() + at, memory_->data() + tensor.buffer().offset(),
-                tensor.buffer().bytes());
+    GLYD_RETURN_IF_ERROR(device.CopyOut(*memory_, tensor.buffer().offset(), bias.data() + at,
+                                        tensor.buffer().bytes()));
   }
   return (biases_[name] = std::move(bias)).data();
 }

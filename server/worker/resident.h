@@ -47,8 +47,8 @@ class ResidentModel {
   // NotFound names the model's packs' count.
   absl::StatusOr<PackView> FindPack(const std::string& name) const;
   // The members' biases in the order of the pack's rows, or null where the save holds none; valid
-  // while this is.
-  absl::StatusOr<const uint16_t*> FindBias(const std::string& pack);
+  // while this is. In CPU memory.
+  absl::StatusOr<const uint16_t*> FindBias(Device& device, const std::string& pack);
 
   const glyd::v1::ModelTable& table() const { return table_; }
   const Memory& memory() const { return *memory_; }
@@ -73,7 +73,9 @@ class ResidentModel {
                         std::vector<Mismatch>* bad) const;
   absl::Status HashTensor(Device& device, const glyd::v1::Tensor& tensor,
                           std::vector<Mismatch>* bad) const;
+  // Of device memory.
   PackView View(const glyd::v1::Pack& pack) const;
+  absl::Status CheckBytes(Device& device, const glyd::v1::Pack& pack) const;
 
   std::unique_ptr<Memory> memory_;
   glyd::v1::ModelTable table_;
