@@ -156,24 +156,35 @@ bool GoodRoute(Layout layout, int64_t route, int64_t M) {
   return route != static_cast<int>(Route::kGemm) || M <= kStepMaxRows;
 }
 
+// What the route's kernel wants beyond any.
+bool GoodFor(const Product& p, int64_t route) {
+  if (route != static_cast<int>(Route::kGemm) && Misaligned(p.x, 16)) return false;
+  if ((route == static_cast<int>(Route::kMid) || route == static_cast<int>(Route::kWg)) &&
+      Misaligned(p.pack.side, 16))
+    return false;
+  if (RunsStep(route, p.M)) return p.Holds(p.StepBytes());
+  return p.K % 64 != 0 || p.Holds(p.PromptBytes());  // else refused below
+}
+
 int Linear(const Product& p, int64_t route) {
-  if (!p.Good(glyd::kStepCols, 2) || !GoodRoute(p.pack.layout, route, p.M)) return kInvalid;
+  if (!p.Good(glyd::kStepCols, 2) || !GoodRoute(p.pack.layout, route, p.M) ||
+      (route != -1 && !GoodFor(p, route)))
+    return kInvalid;
   const cu::Driver* d = nullptr;
   if (const int r = Driver(&d); r != 0) return r;
   int64_t gpu = 0;
   if (route == -1 || route == static_cast<int>(Route::kWg)) {
     if (const int r = glyd::gpu::Prepare(*d, &gpu); r != 0) return r;
-    if (route == -1)
+    if (route == -1) {
       route = static_cast<int>(ChooseRoute(p.pack.layout, gpu, p.K, p.M, Limits()).route);
-    else if (gpu % 1000 != 90)
+      if (!GoodFor(p, route)) return kInvalid;
+    } else if (gpu % 1000 != 90) {
       return kUnsupported;
+    }
   }
   // GLYD_DEC_MIN and K can ask for a kernel that this K does not go through.
   if (route != static_cast<int>(Route::kGemm) && p.K % 64 != 0) return kUnsupported;
-  const bool step = RunsStep(route, p.M);
-  if (!step && Misaligned(p.x, 16)) return kInvalid;
-  if (!p.Holds(step ? p.StepBytes() : p.PromptBytes())) return kInvalid;
-  return step ? Step(p) : Prompt(p);
+  return RunsStep(route, p.M) ? Step(p) : Prompt(p);
 }
 
 int Workspace(int64_t O, int64_t K, int64_t M, int64_t columns, bool step, bool prompt,

@@ -8,30 +8,40 @@
  * capability 8.0 or later. It needs the NVIDIA driver alone (CUDA 11.8 or newer), found when a call
  * first needs it.
  *
- * A packed matrix W [O, K], O a multiple of 64, K of 16, is four arguments (docs/format.md has
- * their bytes): mma:    data u8 [O K 5 / 4], blocks u8, block_base i32 [O K / 1024 + 1], tiers:
- * uint32_t[3] of the host mma12:  data u8 [O K 3 / 2], exc u32,   exc_base   i32 [O K / 1024 + 1],
- * sym:   uint32_t[4] of the host: the base in each byte of the first, then three zeros. The four
- * different words of a pack of before 0.25 are refused. x [M, K], y [M, O] and bias [O] (or null)
- * are bf16, row-major, without gaps. Pointers are to device memory but for tiers, sym and what a
- * query writes. `data` is 16-byte aligned, int32 arrays are 4-byte aligned.
+ * A packed matrix W [O, K], O a multiple of 64, K of 16, is four arguments, whose bytes
+ * docs/format.md has:
+ *
+ * - mma: data u8 [O K 5 / 4], blocks u8, block_base i32 [O K / 1024 + 1], tiers uint32_t[3];
+ * - mma12: data u8 [O K 3 / 2], exc u32, exc_base i32 [O K / 1024 + 1], sym uint32_t[4]: the base
+ *   (0 to 120) in each byte of the first word, then three zeros. The four different words of a
+ *   12-bit pack of before 0.25 are refused.
+ *
+ * x [M, K], y [M, O] and bias [O] (or null) are bf16, row-major, without gaps. Pointers are to
+ * device memory but for tiers, sym and what a query writes. `data` is 16-byte aligned, int32 and
+ * uint32 arrays are 4-byte aligned, the rest as their types are.
  *
  * A call queues its work on `stream` (a cudaStream_t or CUstream of the current context; null: the
  * default stream) and returns; the caller keeps the arrays until the work is done. The first call
  * in a context loads the kernels (glyd_gpu_gpu does that too); no other allocates or waits, so that
  * streams can be captured into graphs.
  *
- * Results: 0, or the number of a cudaError_t. Arguments are looked at first, in order, with no
- * driver needed: 1 cudaErrorInvalidValue         an argument out of range, a null pointer, a
- * workspace too small, old sym words 35 cudaErrorInsufficientDriver   there is no NVIDIA driver, or
- * one older than CUDA 11.8 100 cudaErrorNoDevice             the driver finds no GPU 201
- * cudaErrorDeviceUninitialized  no context is current 801 cudaErrorNotSupported         not for
- * this GPU, or not in this build; nothing was queued and what the driver itself answers. y is
- * undefined after an error that the driver tells of later.
+ * Results: 0, or the number of a cudaError_t. Arguments are looked at first, with no driver needed,
+ * then the driver, then the GPU; nothing is queued where one of these is answered:
+ *
+ * - 1 cudaErrorInvalidValue: an argument out of range, a null pointer, a misaligned one, a
+ *   workspace too small, old sym words. (What depends on the GPU's own route is looked at once the
+ *   GPU is known: glyd_gpu_L_linear with route -1.)
+ * - 35 cudaErrorInsufficientDriver: there is no NVIDIA driver, or one older than CUDA 11.8.
+ * - 100 cudaErrorNoDevice: the driver finds no GPU.
+ * - 201 cudaErrorDeviceUninitialized: no context is current.
+ * - 801 cudaErrorNotSupported: not for this GPU, or not in this build.
+ *
+ * Others are the driver's own. y is undefined after an error that the driver tells of later.
  *
  * `workspace` has what the product's _workspace query says, 16-byte aligned; its content does not
- * matter. `done` are counters, int32, zero before the first use, and zero again after each. A
- * workspace and a set of counters serve one stream at a time.
+ * matter. The queries need no driver: their answer depends on their arguments alone. `done` are
+ * counters, int32, zero before the first use, and zero again after each. A workspace and a set of
+ * counters serve one stream at a time.
  *
  * A product's bits are the same on every run on a GPU. Its relative error, against the decoded
  * matrix in fp64, is at most 6e-3: bf16 products summed in fp32, rounded once. */
@@ -115,7 +125,7 @@ int glyd_gpu_mma12_gemm_wg_workspace(int64_t O, int64_t K, int64_t M, size_t* by
 /* ---- The product by the route of the current GPU (route -1) or by one of 0 to 5 (2 and 3: mma12
  * alone; 1: M up to 64). Routes 0 and 5 run the kernel of gemm_big. The one refusal: 801, with
  * nothing queued, where K is no multiple of 64 and the route is not 1. Routes other than 1 want x
- * 16-byte aligned. max(1024, (M + 127) / 128 * O / 64) counters. */
+ * 16-byte aligned, 2 and 3 exc too. max(1024, (M + 127) / 128 * O / 64) counters. */
 int glyd_gpu_mma_linear(const uint8_t* data, const uint8_t* blocks, const int32_t* block_base,
                         const uint32_t* tiers, int64_t O, int64_t K, const uint16_t* x, int64_t M,
                         const uint16_t* bias, uint16_t* y, int64_t route, void* workspace,

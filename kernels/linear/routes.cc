@@ -8,8 +8,8 @@ namespace glyd {
 namespace {
 
 constexpr int64_t kNever = INT64_MAX;  // as a first M: no M is past it, itself neither
-constexpr int64_t kStepMax = 64;   // the most rows of x that the step kernel takes
-constexpr int64_t kTileCols = 64;  // K of every kernel but the step kernel and decode
+constexpr int64_t kStepMax = 64;       // the most rows of x that the step kernel takes
+constexpr int64_t kTileCols = 64;      // K of every kernel but the step kernel and decode
 
 // The first M of each route past the step kernel's, one row a GPU.
 struct GpuRoutes {

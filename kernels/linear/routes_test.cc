@@ -90,11 +90,14 @@ TEST(Routes, LastIsWhereAWalkSeesAChange) {
 
 TEST(Routes, VariablesThatAreNoNumbersCountAsUnset) {
   for (const char* text :
-       {"", "abc", "12x", "0x10", "1.5", "9223372036854775808", "-9223372036854775809", "33 "})
+       {"", "abc", "12x", "0x10", "1.5", "9223372036854775808", "-9223372036854775809", "33 ", " ",
+        "+", "-", "--3", "1 2", "33\n", "1e3"})
     EXPECT_EQ(Limits({{"GLYD_MID_MIN", text}}).mid_min, 17) << '"' << text << '"';
-  EXPECT_EQ(Limits({{"GLYD_MID_MIN", " 33"}}).mid_min, 33);
+  for (const char* text : {" 33", "\t\n 33", "+33", "0033"})
+    EXPECT_EQ(Limits({{"GLYD_MID_MIN", text}}).mid_min, 33) << '"' << text << '"';
   EXPECT_EQ(Limits({{"GLYD_MID_MIN", "-5"}}).mid_min, -5);
   EXPECT_EQ(Limits({{"GLYD_WG_MAX", "9223372036854775807"}}).wg_max, INT64_MAX);
+  EXPECT_EQ(Limits({{"GLYD_WG_MIN", "-9223372036854775808"}}).wg_min, INT64_MIN);
 }
 
 TEST(Routes, GpuCodes) {
@@ -104,6 +107,8 @@ TEST(Routes, GpuCodes) {
   EXPECT_EQ(GpuCode(8, 6, "A10-24Q"), 2086);
   EXPECT_EQ(GpuCode(8, 6, "NVIDIA A10G"), 86);
   EXPECT_EQ(GpuCode(8, 6, "NVIDIA_A10"), 86);
+  EXPECT_EQ(GpuCode(8, 6, "A10G A10"), 2086);
+  EXPECT_EQ(GpuCode(8, 6, "\u00e9A10"), 2086);
   EXPECT_EQ(GpuCode(8, 0, "NVIDIA A100-SXM4-40GB"), 80);
   EXPECT_EQ(GpuCode(9, 0, "NVIDIA H200"), 90);
   EXPECT_EQ(GpuCode(10, 3, "NVIDIA B300"), 103);
