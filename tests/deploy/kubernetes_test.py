@@ -17,7 +17,9 @@ OLDEST = {"overlays/dra": (1, 34)}  # resource.k8s.io/v1
 # Of other projects: no schema of Kubernetes' own is there.
 FOREIGN = {"Certificate", "Issuer", "PodMonitor"}
 # hostPath, and one init container that is root: what the node's DaemonSet cannot do without.
-NOT_RESTRICTED = {"node"}
+NOT_RESTRICTED = {"node": {
+    "volume sockets: hostPath", "volume state: hostPath", "volume models: hostPath", "directories: runAsNonRoot",
+    "directories: runAsUser", "directories: capability CHOWN", "directories: capability FOWNER"}}
 
 
 def skip(why):
@@ -189,3 +191,134 @@ def check_pod(name, spec, documents):
             drain = next((int(a[len("--drain-timeout="):-1]) for a in command if a.startswith("--drain-timeout=")), 5)
             assert spec["terminationGracePeriodSeconds"] > drain, f"{name}: killed before the drain has ended"
     return glydd
+
+
+def check_versions(which, documents):
+    from kubernetes_validate import utils  # noqa: PLC0415 (it is the virtual environment's)
+
+    versions = [tuple(int(n) for n in v.split(".")[:2]) for v in utils.all_versions()]
+    checked = [v for v in sorted(set(versions)) if v >= OLDEST.get(which, (1, 30))]
+    assert len(checked) >= 4, checked
+    for major, minor in checked:
+        for d in documents:
+            if d["kind"] in FOREIGN:
+                continue
+            try:
+                utils.validate(d, f"{major}.{minor}", strict=True)
+            except utils.ValidationError as e:
+                raise AssertionError(f"{which}: {d['kind']} in {major}.{minor}: {list(e.path)}: {e.message}") from e
+    return "{}.{} to {}.{}".format(*checked[0], *checked[-1])
+
+
+def check_policies(which, documents):
+    """Selectors select pods that are there, and ports have the names that containers give."""
+    by_label = [(labels, spec) for _, labels, spec in pods(documents)]
+    for d in documents:
+        spec = d["spec"] if "spec" in d else {}
+        if d["kind"] == "NetworkPolicy":
+            selector = spec["podSelector"]["matchLabels"]
+            ports = [p["port"] for rule in spec["ingress"] for p in rule["ports"]]
+        elif d["kind"] == "PodMonitor":
+            selector, ports = spec["selector"]["matchLabels"], [p["port"] for p in spec["podMetricsEndpoints"]]
+        elif d["kind"] == "Service":
+            selector, ports = spec["selector"], [p["targetPort"] for p in spec["ports"]]
+        else:
+            continue
+        selected = [s for labels, s in by_label if selector.items() <= labels.items()]
+        assert selected, f"{which}: {d['kind']} selects no pod"
+        names = {p["name"] for s in selected for c in containers(s) for p in c.get("ports", [])}
+        assert set(ports) <= names, f"{which}: {d['kind']}: {ports}, of {names}"
+
+
+def check_roles(documents):
+    """A role is one that the daemon knows, and only clients have one."""
+    for d in documents:
+        if d["kind"] != "Certificate" or d["spec"].get("isCA"):
+            continue
+        uris = d["spec"].get("uris", [])
+        assert all(u in ("glyd:role:read", "glyd:role:job", "glyd:role:admin") for u in uris), uris
+        assert bool(uris) == ("client auth" in d["spec"]["usages"]), d["metadata"]["name"]
+
+
+def check_sidecar(which, documents):
+    (_, _, spec), = pods(documents)
+    glydd, = spec["initContainers"]
+    assert glydd["restartPolicy"] == "Always" and glydd["command"] == ["glydd"]
+    app, = spec["containers"]
+    server = next(e["value"] for e in app["env"] if e["name"] == "GLYD_SERVER").removeprefix("unix:")
+    assert "--socket=" + server in glydd["args"]
+    shared = [m["name"] for m in app["volumeMounts"] if beneath(server, [m["mountPath"]])]
+    assert shared and {"name": shared[0], "emptyDir": {"sizeLimit": "1Mi"}} in spec["volumes"]
+    if which == "overlays/gpu":
+        assert app["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    if which == "overlays/dra":
+        claim, = spec["resourceClaims"]
+        assert claim["resourceClaimTemplateName"] in [
+            d["metadata"]["name"] for d in documents if d["kind"] == "ResourceClaimTemplate"]
+        for c in (glydd, app):
+            assert c["resources"]["claims"] == [{"name": claim["name"]}]
+            assert "memory" in c["resources"]["limits"], "a patch has taken the limits away"
+
+
+def check_pack_one(documents):
+    """The Job's script with the real glyd: packs, is content with what is packed, knows the list's end."""
+    data = next(d["data"] for d in documents if d["kind"] == "ConfigMap")
+    job = next(d for d in documents if d["kind"] == "Job")
+    assert job["spec"]["completions"] == len(data["models.txt"].splitlines())
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "script").write_text(data["pack-one.sh"])
+        (folder / "list").write_text("none a mma\nllama-biases b mma12\n")
+        (folder / "out").mkdir()
+        subprocess.run([sys.executable, SOURCE.parents[1] / "tests/data/cases/checkpoints.py", folder / "in"], check=True)
+
+        def index(n):
+            return subprocess.run(["sh", folder / "script"], capture_output=True, text=True, env={
+                "PATH": f"{BIN}:/usr/bin:/bin", "LIST": str(folder / "list"), "IN": str(folder / "in"),
+                "OUT": str(folder / "out"), "JOB_COMPLETION_INDEX": str(n)})
+
+        assert index(0).returncode not in (0, 2), "there is no such checkpoint"
+        first = index(1)
+        assert first.returncode == 0, first.stderr
+        save = folder / "out/b/glyd.json"
+        inode = save.stat().st_ino
+        assert index(1).returncode == 0 and save.stat().st_ino == inode, "packed again"
+        assert index(2).returncode == 2, "the list has two lines"
+        assert sorted(p.name for p in (folder / "out").iterdir()) == ["b"]
+
+
+def main():
+    enter_venv()
+    import yaml  # noqa: PLC0415
+
+    render = kustomizer()
+    found = sorted(str(p.parent.relative_to(SOURCE)) for p in SOURCE.rglob("kustomization.yaml"))
+    assert {"base", "node", "pack-job", "remote-pack"} <= set(found), found
+    daemons = 0
+    for which in found:
+        done = subprocess.run([*render, str(SOURCE / which)], capture_output=True, text=True)
+        assert done.returncode == 0, f"{which}: {done.stderr}"
+        assert "deprecated" not in done.stderr, done.stderr
+        documents = list(yaml.safe_load_all(done.stdout))
+        versions = check_versions(which, documents)
+        for name, _, spec in pods(documents):
+            refused = not_restricted(spec)
+            if which in NOT_RESTRICTED:
+                assert refused == NOT_RESTRICTED[which], f"{which}: {name}: {refused}"
+            else:
+                assert not refused, f"{which}: {name}: {refused}"
+            daemons += check_pod(f"{which}: {name}", spec, documents)
+        check_policies(which, documents)
+        check_roles(documents)
+        if which == "base" or which.startswith("overlays/"):
+            check_sidecar(which, documents)
+        if which == "pack-job":
+            check_pack_one(documents)
+        if which == "pack-job-kueue":
+            job = next(d for d in documents if d["kind"] == "Job")
+            assert job["spec"]["suspend"] and "kueue.x-k8s.io/queue-name" in job["metadata"]["labels"]
+        print(f"{which}: {len(documents)} objects, Kubernetes {versions}")
+    assert daemons >= 6, daemons
+
+
+main()
