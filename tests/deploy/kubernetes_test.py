@@ -76,7 +76,8 @@ def not_restricted(spec):
     found |= {key for key in ("hostNetwork", "hostPID", "hostIPC") if spec.get(key)}
     if own.get("sysctls"):
         found.add("sysctls")
-    allowed = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+    allowed = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected",
+               "secret"}
     for v in spec.get("volumes", []):
         found |= {f"volume {v['name']}: {kind}" for kind in set(v) - {"name"} - allowed}
     for c in containers(spec):
@@ -270,7 +271,8 @@ def check_pack_one(documents):
         (folder / "script").write_text(data["pack-one.sh"])
         (folder / "list").write_text("none a mma\nllama-biases b mma12\n")
         (folder / "out").mkdir()
-        subprocess.run([sys.executable, SOURCE.parents[1] / "tests/data/cases/checkpoints.py", folder / "in"], check=True)
+        cases = SOURCE.parents[1] / "tests/data/cases/checkpoints.py"
+        subprocess.run([sys.executable, cases, folder / "in"], check=True)
 
         def index(n):
             return subprocess.run(["sh", folder / "script"], capture_output=True, text=True, env={

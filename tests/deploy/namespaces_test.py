@@ -79,10 +79,12 @@ def main():
         subprocess.run([sys.executable, SOURCE / "tests/data/cases/checkpoints.py", folder / "in"], check=True)
         models = folder / "private/models"
         models.mkdir()
-        subprocess.run([BIN / "glyd", "-q", "pack", folder / "in/llama-biases", models / "m", "--layout", "mma12"], check=True)
+        subprocess.run([BIN / "glyd", "-q", "pack", folder / "in/llama-biases", models / "m", "--layout", "mma12"],
+                       check=True)
         with open(folder / "log", "w") as log:
             daemon = contained([folder / "in"], f"""exec {BIN}/glydd --socket {folder}/sockets/glydd.sock \\
-                --state {folder}/private/state --root models={models} --preload m=models/m --device host --budget 64MiB""",
+                --state {folder}/private/state --root models={models} --preload m=models/m \\
+                --device host --budget 64MiB""",
                                stdout=log, stderr=log)
         try:
             attach(folder, daemon)
@@ -120,7 +122,7 @@ def attach(folder, daemon):
         want = {}
         for path in (folder / "in/llama-biases").glob("*.safetensors"):
             want.update(tensors(path))
-        assert want and got == want, {k: (got.get(k), want.get(k)) for k in got.keys() | want if got.get(k) != want.get(k)}
+        assert want and got == want, {k for k in got.keys() | want if got.get(k) != want.get(k)}
 
         pack = "model.layers.0.mlp.gate_proj"
         for via in ("process", "daemon"):
