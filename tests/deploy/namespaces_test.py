@@ -118,7 +118,7 @@ def attach(folder, daemon):
             {glyd} hash m""")
         assert code == 0, err
         assert "can be" not in err and "models" not in err and "llama" not in err, err
-        got = {t["tensor"]: t["sha256"] for t in json.loads(out)["tensors"]}
+        got = {t["name"]: t["sha256"] for t in json.loads(out)["tensors"]}
         want = {}
         for path in (folder / "in/llama-biases").glob("*.safetensors"):
             want.update(tensors(path))
