@@ -132,6 +132,7 @@ def attach(folder, daemon):
         # A holder that is killed in its own PID namespace, where the daemon has no number for it, keeps no lease.
         model, = json.loads(run(hidden, box + glyd + " ps")[1])["models"]
         assert model["leases"] == 1, model
+        assert [h["pid"] for h in model["holders"]] == [0], model
         os.kill(other, signal.SIGKILL)
         holder.wait()
         for _ in range(200):
