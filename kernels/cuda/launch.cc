@@ -71,28 +71,30 @@ cu::Result Load(const cu::Driver& d, Loaded** out) {
   if (here.module != nullptr) return cu::kSuccess;
   GLYD_CU_RETURN(Describe(d, &here));
   if (!HasKernels(here.code) || Image().bytes == 0) return cu::kNotSupported;
-  return d.ModuleLoadData(&here.module, Image().data);
+  cu::Module module = nullptr;
+  GLYD_CU_RETURN(d.ModuleLoadData(&module, Image().data));
+  // All of them now: a driver that loads lazily would do it in a call that may be captured into a
+  // graph.
+  for (int id = 0; id < kKernels; ++id) {
+    const KernelInfo& info = kInfo[id];
+    Kernel& k = here.kernels[id];
+    GLYD_CU_RETURN(d.ModuleGetFunction(&k.function, module, info.name));
+    GLYD_CU_RETURN(d.FuncSetAttribute(k.function, cu::kFuncMaxDynamicSharedSizeBytes,
+                                      static_cast<int>(info.shared_bytes)));
+    GLYD_CU_RETURN(d.OccupancyMaxActiveBlocksPerMultiprocessor(
+        &k.blocks_a_multiprocessor, k.function, static_cast<int>(info.threads), info.shared_bytes));
+  }
+  here.module = module;
+  return cu::kSuccess;
 }
 
 cu::Result Get(const cu::Driver& d, int id, Kernel* kernel, int* multiprocessors) {
   const std::lock_guard<std::mutex> lock(mu);
   Loaded* here = nullptr;
   GLYD_CU_RETURN(Load(d, &here));
-  Kernel& k = here->kernels[id];
-  if (k.function == nullptr) {
-    const KernelInfo& info = kInfo[id];
-    cu::Function f = nullptr;
-    GLYD_CU_RETURN(d.ModuleGetFunction(&f, here->module, info.name));
-    GLYD_CU_RETURN(d.FuncSetAttribute(f, cu::kFuncMaxDynamicSharedSizeBytes,
-                                      static_cast<int>(info.shared_bytes)));
-    GLYD_CU_RETURN(d.OccupancyMaxActiveBlocksPerMultiprocessor(
-        &k.blocks_a_multiprocessor, f, static_cast<int>(info.threads), info.shared_bytes));
-    if (k.blocks_a_multiprocessor == 0) return cu::kLaunchOutOfResources;
-    k.function = f;
-  }
-  *kernel = k;
+  *kernel = here->kernels[id];
   *multiprocessors = here->multiprocessors;
-  return cu::kSuccess;
+  return kernel->blocks_a_multiprocessor == 0 ? cu::kLaunchOutOfResources : cu::kSuccess;
 }
 
 // A context that was destroyed may have left its address to a new one.

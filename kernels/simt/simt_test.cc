@@ -131,7 +131,9 @@ TEST(Simt, AnAsynchronousCopyLandsAtItsWaitAndIsMissedWithoutOne) {
                     lane.WaitCopies<1>();
                     EXPECT_EQ(lane.SharedLoad(v), 7u);
                     lane.WaitCopies<0>();
-                    if (lane.lane() % 2 == 0) EXPECT_EQ(lane.SharedLoad(v + 32), 7u);
+                    if (lane.lane() % 2 == 0) {
+                      EXPECT_EQ(lane.SharedLoad(v + 32), 7u);
+                    }
                   }),
             "");
 }
