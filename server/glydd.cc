@@ -262,8 +262,10 @@ absl::Status Glydd::StartServers() {
   acceptor_ = std::make_unique<Acceptor>(std::move(grpc_socket_), [this, allowed](UniqueFd s) {
     const auto peer = GetPeerCredentials(s.get());
     if (!peer.ok() || !allowed.Allows(peer->uid, peer->gid, peer->pid)) return;
-    if (cap_.Admit(s, peer->pid)) return server_->Take(std::move(s));
-    Log(LogLevel::kWarning, "connection refused: too many", {{"pid", peer->pid}});
+    const int64_t who = peer->pid != 0 ? peer->pid : -1 - int64_t{peer->uid};
+    if (cap_.Admit(s, who)) return server_->Take(std::move(s));
+    Log(LogLevel::kWarning, "connection refused: too many",
+        {{"pid", peer->pid}, {"uid", peer->uid}});
   });
   if (!config_.listen.empty()) {
     const TlsFiles files{config_.tls_cert, config_.tls_key, config_.tls_client_ca};

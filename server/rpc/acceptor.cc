@@ -15,14 +15,14 @@
 
 namespace glyd {
 
-bool ConnectionCap::Full(int peer) const {
+bool ConnectionCap::Full(int64_t peer) const {
   if (open_.size() >= total_) return true;
   const auto of_peer =
       std::count_if(open_.begin(), open_.end(), [peer](const Open& o) { return o.peer == peer; });
   return peer != 0 && static_cast<size_t>(of_peer) >= per_peer_;
 }
 
-bool ConnectionCap::Admit(const UniqueFd& connection, int peer) {
+bool ConnectionCap::Admit(const UniqueFd& connection, int64_t peer) {
   struct stat st;
   if (::fstat(connection.get(), &st) != 0) return false;
   absl::MutexLock lock(&mu_);

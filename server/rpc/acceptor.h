@@ -13,21 +13,22 @@
 
 namespace glyd {
 
-// How many connections there may be, in all and of one process. gRPC, which has them, does not say
+// How many connections there may be, in all and of one peer. gRPC, which has them, does not say
 // when one ends: each is known by its socket's inode. Thread-safe.
 class ConnectionCap {
  public:
   ConnectionCap(size_t total, size_t per_peer) : total_(total), per_peer_(per_peer) {}
-  // false: it would be one too many. `peer`: the process's id; 0 counts in `total` alone.
-  bool Admit(const UniqueFd& connection, int peer);
+  // false: it would be one too many. `peer`: the process's id; 0 counts in `total` alone; below 0,
+  // -1 - uid: all processes of a user whose ids another PID namespace hides.
+  bool Admit(const UniqueFd& connection, int64_t peer);
 
  private:
   struct Open {
     int fd;
     uint64_t inode;
-    int peer;
+    int64_t peer;
   };
-  bool Full(int peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Full(int64_t peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t total_, per_peer_;
   absl::Mutex mu_;
