@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PTXAS = "release 13.0"
+PTXAS = "V13.0.88"
 # Of a multiprocessor: shared memory, threads, blocks.
 ROOM = {"80": (164, 2048, 32), "86": (100, 1536, 16), "89": (100, 1536, 24), "90a": (228, 2048, 32),
         "100": (228, 2048, 32), "120": (100, 1536, 24)}
